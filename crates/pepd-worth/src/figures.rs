@@ -1,9 +1,10 @@
 //! What is kept of the connections that have ended, and compared.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::gain::Gain;
+use crate::sample::{Client, Sample};
 use crate::watcher::{Arm, Ended};
 
 /// The connections of each kind that are kept of a pair of campuses, the last ones: what is compared grows
@@ -80,30 +81,9 @@ impl Quantity {
     }
 }
 
-/// The last connections of one kind, each with its time in seconds; with the seconds that a byte took, where
-/// rates are compared.
-#[derive(Clone, Debug, Default)]
-struct Times(VecDeque<(Instant, f64)>);
-
-impl Times {
-    fn add(&mut self, time: f64, now: Instant) {
-        if self.0.len() >= KEPT {
-            self.0.pop_front();
-        }
-        self.0.push_back((now, time));
-    }
-
-    fn forget(&mut self, now: Instant) {
-        let is_old = |(at, _): &(Instant, f64)| now.saturating_duration_since(*at) > LONGEST;
-        while self.0.front().is_some_and(is_old) {
-            self.0.pop_front();
-        }
-    }
-
-    fn values(&self) -> Vec<f64> {
-        self.0.iter().map(|(_, time)| *time).collect()
-    }
-}
+/// The last connections of one kind, each with when it has ended and its time in seconds; with the seconds that a byte
+/// took, where rates are compared.
+type Times = Sample<(Instant, f64)>;
 
 /// Something of both kinds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -126,7 +106,7 @@ impl<T> Arms<T> {
 /// What is known of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Summary {
-    /// The connections.
+    /// The connections that are compared.
     pub connections: usize,
     /// The median: in seconds, of a rate in bits a second. None without connections.
     pub median: Option<f64>,
@@ -193,9 +173,10 @@ impl<C: Clone + Ord> Worth<C> {
             return;
         }
         let all = self.pairs.entry(pair).or_default();
+        let client = Client::of(ended.client);
         let mut add = |quantity: Quantity, time: f64| {
             if let Some(arms) = all.get_mut(quantity as usize) {
-                arms.of(ended.arm).add(time, now);
+                arms.of(ended.arm).add(client, (now, time), KEPT);
             }
         };
         add(Quantity::FirstByte, ended.first_byte.as_secs_f64());
@@ -210,13 +191,14 @@ impl<C: Clone + Ord> Worth<C> {
 
     /// Compares, and forgets what is long past. It takes about a millisecond for each pair of campuses.
     pub fn findings(&mut self, now: Instant) -> Vec<PairFindings<C>> {
+        let is_old = |(at, _): &(Instant, f64)| now.saturating_duration_since(*at) > LONGEST;
         self.pairs.retain(|_, all| {
             for arms in all.iter_mut() {
-                arms.split.forget(now);
-                arms.unsplit.forget(now);
+                arms.split.forget(is_old);
+                arms.unsplit.forget(is_old);
             }
             all.iter()
-                .any(|arms| !(arms.split.0.is_empty() && arms.unsplit.0.is_empty()))
+                .any(|arms| !(arms.split.is_empty() && arms.unsplit.is_empty()))
         });
         let pairs = self.pairs.iter().map(|((from, to), all)| PairFindings {
             from: from.clone(),
@@ -232,17 +214,24 @@ fn findings(all: &[Arms<Times>]) -> Vec<Finding> {
         .into_iter()
         .zip(all)
         .filter_map(|(quantity, arms)| {
-            let [split, unsplit] = [&arms.split, &arms.unsplit].map(Times::values);
-            (!(split.is_empty() && unsplit.is_empty())).then(|| Finding {
-                quantity,
-                arms: Arms {
-                    split: Summary::of(quantity, &split),
-                    unsplit: Summary::of(quantity, &unsplit),
-                },
-                gain: Gain::of(&unsplit, &split),
-            })
+            let is_known = !(arms.split.is_empty() && arms.unsplit.is_empty());
+            is_known.then(|| finding(quantity, arms))
         });
     known.collect()
+}
+
+fn finding(quantity: Quantity, arms: &Arms<Times>) -> Finding {
+    let Arms { split, unsplit } = arms.counted();
+    let [split, unsplit]: [Vec<f64>; 2] =
+        [split, unsplit].map(|of| of.into_iter().map(|(_, (_, time))| *time).collect());
+    Finding {
+        quantity,
+        arms: Arms {
+            split: Summary::of(quantity, &split),
+            unsplit: Summary::of(quantity, &unsplit),
+        },
+        gain: Gain::of(&unsplit, &split),
+    }
 }
 
 /// Campuses whose truth is known.
@@ -385,5 +374,50 @@ mod tests {
             worth.add((pair, pair), &ended(Arm::Split, 10, 5), now);
         }
         assert_eq!(worth.findings(now).len(), PAIRS);
+    }
+
+    /// One client that is nine in ten connections, and tells the contrary of whatever is so, leaves what is said within
+    /// the interval that the twenty others have without it.
+    #[test]
+    fn one_client_of_many_does_not_make_the_figures() {
+        let outside = (0..200).filter(|seed| {
+            let mut campus = simulated::Campus::new(*seed);
+            let slow = if campus.gain > 1.0 { 1e-3 } else { 1e3 };
+            let (unsplit, split) = campus.times();
+            let (mut without, mut with, now) = (Worth::default(), Worth::default(), Instant::now());
+            for (arm, times, hostile) in [
+                (Arm::Unsplit, unsplit, slow),
+                (Arm::Split, split, 1.0 / slow),
+            ] {
+                for (at, time) in times.into_iter().enumerate() {
+                    let honest = by(10 + at % 20, arm, time);
+                    without.add((1, 2), &honest, now);
+                    with.add((1, 2), &honest, now);
+                    for _ in 0..9 {
+                        with.add((1, 2), &by(2, arm, hostile), now);
+                    }
+                }
+            }
+            let [without, with] = [without, with].map(|mut worth| {
+                let whole = worth.findings(now)[0].findings[1];
+                assert_eq!(whole.quantity, Quantity::UpTo100Kilobytes);
+                whole.gain
+            });
+            // Of the twenty there may be too few to compare them evenly.
+            let (Some(without), Some(with)) = (without, with) else {
+                return false;
+            };
+            !(without.low..=without.high).contains(&with.factor)
+        });
+        let outside = outside.count();
+        assert!(outside <= 10, "{outside} of 200");
+    }
+
+    fn by(host: usize, arm: Arm, seconds: f64) -> Ended {
+        Ended {
+            client: format!("10.1.0.{host}:4000").parse().unwrap(),
+            whole: Duration::from_secs_f64(seconds),
+            ..ended(arm, 50_000, 2)
+        }
     }
 }

@@ -33,6 +33,12 @@ impl Gain {
     /// Compares times of connections that were not split with those of connections that were; none where
     /// there are fewer than [`FEWEST`] of either. Times that are not above 0 are left out.
     pub fn of(unsplit: &[f64], split: &[f64]) -> Option<Self> {
+        Self::despite(0.0, unsplit, split)
+    }
+
+    /// Does the same where that share of all pairs of one of each may be whatever somebody likes: the interval holds
+    /// what the others have the median of, wherever he puts his.
+    pub(crate) fn despite(doubted: f64, unsplit: &[f64], split: &[f64]) -> Option<Self> {
         let [unsplit, split] = [unsplit, split].map(logarithms);
         let (n, m) = (unsplit.len(), split.len());
         if n.min(m) < FEWEST {
@@ -43,7 +49,7 @@ impl Gain {
             .flat_map(|one| split.iter().map(move |other| one - other));
         let mut differences: Vec<f64> = pairs.collect();
         let all = differences.len();
-        let outside = outside(n, m).min((all - 1) / 2);
+        let outside = outside(n, m, doubted).min((all - 1) / 2);
         Some(Self {
             low: at(&mut differences, outside).exp(),
             high: at(&mut differences, all - 1 - outside).exp(),
@@ -92,10 +98,10 @@ pub(crate) fn differ(some: &[f64], others: &[f64], factor: f64) -> bool {
     clippy::cast_sign_loss,
     reason = "a number of pairs is far below 2^53, and not below 0"
 )]
-fn outside(n: usize, m: usize) -> usize {
+fn outside(n: usize, m: usize, doubted: f64) -> usize {
     let (n, m) = (n as f64, m as f64);
     let deviation = (n * m * (n + m + 1.0) / 12.0).sqrt();
-    (n * m / 2.0 - DEVIATIONS * deviation).max(0.0) as usize
+    (n * m * (1.0 - doubted) / 2.0 - DEVIATIONS * deviation).max(0.0) as usize
 }
 
 fn logarithms(times: &[f64]) -> Vec<f64> {

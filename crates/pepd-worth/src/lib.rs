@@ -15,6 +15,7 @@
 mod choice;
 mod figures;
 mod gain;
+mod sample;
 mod watcher;
 
 pub use choice::{Choice, Decision, Why};

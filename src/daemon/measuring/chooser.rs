@@ -85,15 +85,17 @@ impl Chooser {
             return false;
         }
         self.tell();
-        let is_other = after == Some(Why::OtherPath);
-        if is_other {
-            tracing::info!(
-                client_campus = pair.0,
-                server_campus = pair.1,
-                "transfers take another time than before: it is found out anew what splitting is worth"
-            );
-        }
-        is_other
+        let why = match after {
+            Some(Why::OtherPath) => "transfers take another time than before",
+            Some(Why::OtherClients) => "it was known of one client, and others have come",
+            _ => return false,
+        };
+        tracing::info!(
+            client_campus = pair.0,
+            server_campus = pair.1,
+            "{why}: it is found out anew what splitting is worth"
+        );
+        after == Some(Why::OtherPath)
     }
 
     /// Does what is due, and tells the kernel again.

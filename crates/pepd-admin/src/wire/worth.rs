@@ -62,7 +62,7 @@ pub struct Compared {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Measured {
-    /// How many, the last 200 of the last day.
+    /// How many are compared, of the last 200 of the last day: of no client more than a fair share.
     pub connections: u64,
     /// Their median, in seconds, of `longer` in bits a second; none without connections.
     pub median: Option<f64>,

@@ -8,12 +8,20 @@
 //! What counts is how long whole transfers take, of each size of which there are many: splitting pays where it makes those
 //! of one size faster and none of another slower, and does not where it does so for none; where that cannot be told for
 //! long, those decide of which there are most. A tenth is not worth a split connection.
+//!
+//! No client has more of a say than a quarter more than an equal share ([`crate::sample`]): it is waited until there are
+//! enough connections of others. One that is alone decides, and it is found out anew when others come.
 
-use std::collections::VecDeque;
+mod counted;
+mod lookout;
+
 use std::time::{Duration, Instant};
 
+use self::counted::{Counted, Transfer};
+use self::lookout::{Lookout, OTHER, RECENT};
 use crate::figures::{Arms, Quantity};
-use crate::gain::{FEWEST, Gain, differ};
+use crate::gain::{FEWEST, Gain};
+use crate::sample::{Client, Sample};
 use crate::watcher::{Arm, Ended};
 
 /// The connections of each kind after which it is decided in any case.
@@ -38,14 +46,20 @@ const AGAIN: Duration = Duration::from_secs(3600);
 /// half of all connections measured for good.
 const REST: Duration = Duration::from_secs(30);
 
-/// The last connections that are compared with those before them to notice that the path is another one.
-const RECENT: usize = 8;
+/// The connections of each kind that are kept: of each size of whole transfers as many as can be compared in a
+/// moment.
+const KEPT: usize = 4 * 2 * ENOUGH;
 
-/// Those before them.
-const REFERENCE: usize = 64;
+/// The time in which others have come, if there are any: who has been alone for as long is the only client.
+const ALONE: Duration = Duration::from_secs(10);
 
-/// By what factor the times are others then, at least.
-const OTHER: f64 = 1.5;
+/// The interval between two looks at what was measured, each of which takes up to a millisecond: connections that end in
+/// a flood must not cost more.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// The time for which it is waited until there are enough connections of others, where one client has most: then all
+/// count.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// What was decided.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -69,6 +83,8 @@ pub enum Why {
     New,
     /// The times of transfers are others than they were.
     OtherPath,
+    /// It was decided by what the only client had, and others have come.
+    OtherClients,
     /// An hour has passed.
     Hour,
 }
@@ -96,14 +112,14 @@ pub struct Choice {
     why: Why,
     /// When it has changed last, or was decided first, and what splitting was worth since.
     decided: Option<Decided>,
-    /// Of each size, what was measured since this exploration began.
-    times: [Arms<Vec<f64>>; Quantity::ALL.len()],
-    /// How long all took that have ended in this exploration, in seconds.
-    lengths: Arms<Vec<f64>>,
-    /// The last times of those that go the way of most, of each size.
-    last: [VecDeque<f64>; Quantity::ALL.len()],
-    /// Of which size the last of them were of which too few had been before to compare them with, in a row.
-    unknown: Option<(Quantity, usize)>,
+    /// What was measured since this exploration began.
+    measured: Arms<Sample<Transfer>>,
+    /// When that was looked at last.
+    looked: Option<Instant>,
+    /// Whether those that go the way of most are as they were.
+    lookout: Lookout,
+    /// By whose connections alone it was decided, and how many of others were measured since.
+    alone: Option<(Client, usize)>,
 }
 
 impl Choice {
@@ -115,10 +131,10 @@ impl Choice {
             since: now,
             why: Why::New,
             decided: None,
-            times: Default::default(),
-            lengths: Arms::default(),
-            last: Default::default(),
-            unknown: None,
+            measured: Arms::default(),
+            looked: None,
+            lookout: Lookout::default(),
+            alone: None,
         }
     }
 
@@ -134,21 +150,29 @@ impl Choice {
 
     /// Takes a connection that was measured; returns what is decided because of it.
     pub fn add(&mut self, ended: &Ended, now: Instant) -> Option<Decision> {
+        let client = Client::of(ended.client);
         let (quantity, time) = Quantity::of_whole(ended);
-        match self.stage {
-            Stage::Exploring => {
-                note(self.lengths.of(ended.arm), ended.whole.as_secs_f64());
-                self.explore(quantity, ended.arm, time, now)
-            }
-            Stage::Settled => {
-                note(self.times.get_mut(quantity as usize)?.of(ended.arm), time);
-                let is_of_most = (ended.arm == Arm::Split) == self.splits;
-                if is_of_most && self.is_other_path(quantity, time, now) {
-                    self.begin(Why::OtherPath, now);
-                }
-                None
+        let transfer = Transfer {
+            quantity,
+            time,
+            seconds: ended.whole.as_secs_f64(),
+        };
+        self.measured.of(ended.arm).add(client, transfer, KEPT);
+        self.lookout.meet(client, now);
+        if self.stage == Stage::Exploring {
+            return self.explore(now);
+        }
+        let is_of_most = (ended.arm == Arm::Split) == self.splits;
+        let is_other_path = is_of_most && self.lookout.is_other_path(client, &transfer, now);
+        let are_others = self.are_others(client);
+        if now.saturating_duration_since(self.since) >= REST {
+            if are_others {
+                self.begin(Why::OtherClients, now);
+            } else if is_other_path {
+                self.begin(Why::OtherPath, now);
             }
         }
+        None
     }
 
     /// Finds out anew if it is time to.
@@ -159,9 +183,19 @@ impl Choice {
         }
     }
 
+    /// Returns whether by now others have come than the one by whose connections it was decided.
+    fn are_others(&mut self, client: Client) -> bool {
+        let Some((alone, others)) = &mut self.alone else {
+            return false;
+        };
+        *others += usize::from(client != *alone);
+        *others >= RECENT
+    }
+
     fn begin(&mut self, why: Why, now: Instant) {
+        let counted = Counted::of(&self.measured.counted(), false);
         if let Some(decided) = &mut self.decided
-            && let Some(arms) = self.times.get(decided.quantity as usize)
+            && let Some(arms) = counted.times(decided.quantity)
         {
             // When that was decided, the slow ones had not ended; the last ones may be of another path already.
             let [unsplit, split] = [&arms.unsplit, &arms.split]
@@ -171,23 +205,17 @@ impl Choice {
         self.stage = Stage::Exploring;
         self.since = now;
         self.why = why;
-        self.times = Default::default();
-        self.lengths = Arms::default();
+        self.measured = Arms::default();
     }
 
-    fn explore(
-        &mut self,
-        quantity: Quantity,
-        arm: Arm,
-        time: f64,
-        now: Instant,
-    ) -> Option<Decision> {
-        note(self.times.get_mut(quantity as usize)?.of(arm), time);
-        if !self.has_lasted(now) {
+    fn explore(&mut self, now: Instant) -> Option<Decision> {
+        let counted = self.counted(now)?;
+        // At first only the quick ones have ended, and of the slow kind more are missing.
+        if self.lasts(now).as_secs_f64() < LASTS * counted.slower_median() {
             return None;
         }
-        let (splits, quantity, gain) = self.found()?;
-        let arms = self.times.get(quantity as usize)?;
+        let (splits, quantity, gain) = counted.found()?;
+        let arms = counted.times(quantity)?;
         let compared = Arms {
             split: arms.split.len(),
             unsplit: arms.unsplit.len(),
@@ -215,57 +243,32 @@ impl Choice {
         Some(decision)
     }
 
-    /// Returns whether splitting pays, by which transfers, and how much; none as long as that cannot be told.
-    fn found(&self) -> Option<(bool, Quantity, Gain)> {
-        let count = |quantity: Quantity| {
-            let arms = self.times.get(quantity as usize);
-            arms.map_or(0, |arms| arms.split.len() + arms.unsplit.len())
-        };
-        let most = Quantity::ALL.into_iter().max_by_key(|it| count(*it))?;
-        let common = Quantity::ALL
-            .into_iter()
-            .filter(|it| count(*it) * RARE > count(most));
-        let gains: Vec<_> = common
-            .map(|quantity| {
-                let arms = self.times.get(quantity as usize);
-                let gain = arms.and_then(|arms| Gain::of(&arms.unsplit, &arms.split));
-                (quantity, gain)
-            })
-            .collect();
-        let known = gains.iter().filter_map(|(of, gain)| Some((*of, (*gain)?)));
-        let pays = |gain: Gain| gain.low > 1.0 && gain.factor >= LEAST;
-        let harms = |gain: Gain| gain.high < 1.0 && gain.factor <= 1.0 / LEAST;
-        let is_idle = |gain: Gain| gain.high < MOST && gain.factor < LEAST;
-        let best = known.clone().find(|(_, gain)| pays(*gain));
-        let any_harmed = known.clone().any(|(_, gain)| harms(gain));
-        if let Some((quantity, gain)) = best
-            && !any_harmed
-        {
-            return Some((true, quantity, gain));
+    /// Gives what counts of what was measured; none as long as that is too little.
+    fn counted(&mut self, now: Instant) -> Option<Counted> {
+        let is_soon = |looked: Instant| now.saturating_duration_since(looked) < LOOK;
+        let Arms { split, unsplit } = &self.measured;
+        if split.len().min(unsplit.len()) < FEWEST || self.looked.is_some_and(is_soon) {
+            return None;
         }
-        let (_, of_most) = gains.iter().find(|(quantity, _)| *quantity == most)?;
-        let of_most = (*of_most)?;
-        let all_idle = gains.iter().all(|(_, gain)| gain.is_some_and(is_idle));
-        let arms = self.times.get(most as usize)?;
-        let is_enough = arms.split.len().min(arms.unsplit.len()) >= ENOUGH;
-        // Where one size gains and another loses, those decide of which there are most.
-        let is_told =
-            all_idle || is_enough || (best.is_some() && (pays(of_most) || harms(of_most)));
-        is_told.then_some((of_most.factor >= LEAST, most, of_most))
+        self.looked = Some(now);
+        if self.measured.is_of_one() && self.lasts(now) < ALONE {
+            return None;
+        }
+        Some(match self.lasts(now) < PATIENCE {
+            true => Counted::of(&self.measured.counted(), !self.measured.is_of_one()),
+            false => Counted::of(&self.measured.all(), false),
+        })
     }
 
-    /// Returns whether the exploration has lasted for some times what half of either kind take: at first only the
-    /// quick ones have ended, and of the slow kind more are missing.
-    fn has_lasted(&self, now: Instant) -> bool {
-        let Arms { split, unsplit } = &self.lengths;
-        let slower = median(split).max(median(unsplit));
-        now.saturating_duration_since(self.since).as_secs_f64() >= LASTS * slower
+    fn lasts(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.since)
     }
 
     /// Returns whether it has changed less than an hour ago, and what splitting is worth is about what it was then, and
-    /// may be the same: that is noise, and no other path.
+    /// may be the same: that is noise, and no other path. What the only client had is not held against others.
     fn is_too_soon(&self, gain: Gain, now: Instant) -> bool {
-        self.decided.is_some_and(|before| {
+        let before = self.decided.filter(|_| self.why != Why::OtherClients);
+        before.is_some_and(|before| {
             let ratio = gain.factor / before.gain.factor;
             let may_be_same = gain.low <= before.gain.high && before.gain.low <= gain.high;
             let is_alike = may_be_same && (1.0 / OTHER..OTHER).contains(&ratio);
@@ -277,55 +280,10 @@ impl Choice {
         self.splits = splits;
         self.stage = Stage::Settled;
         self.since = now;
-        self.unknown = None;
+        self.alone = self.measured.only_client().map(|client| (client, 0));
         let most = if splits { Arm::Split } else { Arm::Unsplit };
-        for (last, arms) in self.last.iter_mut().zip(&mut self.times) {
-            let times = arms.of(most);
-            let first = times.len().saturating_sub(REFERENCE);
-            *last = times.iter().skip(first).copied().collect();
-        }
+        self.lookout.begin(self.measured.of(most));
     }
-
-    /// Notes how long one took that went the way of most; returns whether the last of them took another time than
-    /// those before.
-    fn is_other_path(&mut self, quantity: Quantity, time: f64, now: Instant) -> bool {
-        let Some(last) = self.last.get_mut(quantity as usize) else {
-            return false;
-        };
-        last.push_back(time);
-        if last.len() > REFERENCE + RECENT {
-            last.pop_front();
-        }
-        let before = last.len().saturating_sub(RECENT);
-        let (before, recent) = last.make_contiguous().split_at(before);
-        let is_other = if before.len() >= FEWEST {
-            self.unknown = None;
-            differ(recent, before, OTHER)
-        } else {
-            let count = match self.unknown {
-                Some((unknown, count)) if unknown == quantity => count + 1,
-                _ => 1,
-            };
-            self.unknown = Some((quantity, count));
-            count >= RECENT
-        };
-        is_other && now.saturating_duration_since(self.since) >= REST
-    }
-}
-
-/// Adds a value to the last ones, which are as many as can be compared in a moment.
-fn note(values: &mut Vec<f64>, value: f64) {
-    if values.len() >= 2 * ENOUGH {
-        values.remove(0);
-    }
-    values.push(value);
-}
-
-/// Returns the median; 0 where there is nothing.
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
 }
 
 #[cfg(test)]
