@@ -10,11 +10,12 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use pepd_model::control_choice::Chosen;
 use pepd_model::find_rate::Known;
+use pepd_telemetry::Throttle;
 use serde::{Deserialize, Serialize};
 use tokio::task::{JoinError, JoinHandle};
 
@@ -99,13 +100,17 @@ struct Text {
 /// The file, and what is in it.
 #[derive(Debug)]
 pub struct Remembered {
+    /// Whoever writes has it, too, for as long as that takes.
     file: Arc<File>,
+    /// The number of the text that was written last.
     number: u64,
     legs: Legs,
+    /// Whether all of them are in the file.
+    is_written: bool,
     /// What is written just now: nobody waits for it but the end.
     writing: Option<JoinHandle<Result<(), String>>>,
-    /// Whether a write has not come back, or has failed: no other is begun.
-    is_stuck: bool,
+    /// Whether the log has said last that it cannot be written.
+    is_said_to_fail: bool,
 }
 
 impl Remembered {
@@ -140,8 +145,9 @@ impl Remembered {
             file: Arc::new(file),
             number,
             legs,
+            is_written: true,
             writing: None,
-            is_stuck: false,
+            is_said_to_fail: false,
         })
     }
 
@@ -150,8 +156,8 @@ impl Remembered {
         &self.legs
     }
 
-    /// Begins to keep what has been learned by now, if it is something else. Of a leg of which nothing has, what was
-    /// stays.
+    /// Begins to keep what has been learned by now, if it is something else, or could not be written. Of a leg of which
+    /// nothing has, what was stays.
     pub fn keep(&mut self, now: Legs) {
         match self.writing.as_mut().map(|it| it.now_or_never()) {
             Some(None) => return,
@@ -171,21 +177,30 @@ impl Remembered {
                 learned: unix_time(),
             };
         }
-        let is_kept = legs.len() == self.legs.len()
+        let is_known = legs.len() == self.legs.len()
             && legs
                 .iter()
                 .all(|(name, leg)| self.legs.get(name).is_some_and(|it| it.is_like(leg)));
-        if is_kept || self.is_stuck {
-            return;
+        if !is_known {
+            (self.legs, self.is_written) = (legs, false);
         }
+        // What a file system does not answer would be torn by another write in the same place.
+        let is_stuck = Arc::strong_count(&self.file) > 1;
+        if !self.is_written && !is_stuck {
+            self.write();
+        }
+    }
+
+    /// Begins to write what is known. Where that fails, the next text has the same number and so the same place: the other
+    /// one is whole.
+    fn write(&mut self) {
         let number = self.number.wrapping_add(1);
         let text = Text {
             number,
-            legs: legs.clone(),
+            legs: self.legs.clone(),
             end: number,
         };
         let file = Arc::clone(&self.file);
-        (self.number, self.legs) = (number, legs);
         self.writing = Some(tokio::spawn(async move {
             let written = time_limit::run_async(LIMIT, move || write(&file, &text)).await;
             let written = written.map_err(|why| why.to_string())?;
@@ -210,10 +225,26 @@ impl Remembered {
     fn take(&mut self, written: Result<Result<(), String>, JoinError>) {
         self.writing = None;
         let written = written.map_err(|error| error.to_string());
-        if let Err(why) = written.and_then(|written| written) {
-            self.is_stuck = true;
+        match written.and_then(|written| written) {
+            Ok(()) => {
+                self.number = self.number.wrapping_add(1);
+                self.is_written = true;
+                if std::mem::take(&mut self.is_said_to_fail) {
+                    tracing::info!("[node] state: what is learned is kept again");
+                }
+            }
+            Err(why) => self.say_that_it_fails(&why),
+        }
+    }
+
+    fn say_that_it_fails(&mut self, why: &str) {
+        static THROTTLE: Throttle = Throttle::new(Duration::from_secs(3600));
+        if let Some(held_back) = THROTTLE.admit(Instant::now()) {
+            self.is_said_to_fail = true;
             tracing::warn!(
-                "[node] state: {why}; what is learned from now on is forgotten at the end"
+                held_back,
+                "[node] state: {why}; it is tried again, and until then a process that is started anew does not know \
+                 what is learned now"
             );
         }
     }

@@ -17,7 +17,7 @@ fn keep(path: &Path, legs: Legs) {
     crate::runtime::one_thread()
         .unwrap()
         .block_on(kept.end(legs));
-    assert!(!kept.is_stuck);
+    assert!(kept.is_written);
 }
 
 /// Gives what is kept, but for when it was learned.
@@ -70,6 +70,47 @@ fn whatever_is_cut_short_one_of_two_is_whole() {
         }
     }
     assert!(seen[0] > 50 && seen[1] > 0, "{seen:?}");
+}
+
+/// Whoever may not write is refused as a full disk refuses.
+#[test]
+fn what_cannot_be_written_is_tried_again() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("state");
+    keep(&path, leg("bbr", 8e6));
+    let mut kept_open = Remembered::open(&path).unwrap();
+    let writable = Arc::clone(&kept_open.file);
+    let runtime = crate::runtime::one_thread().unwrap();
+    runtime.block_on(async {
+        kept_open.file = Arc::new(File::open(&path).unwrap());
+        for _ in 0..3 {
+            kept_open.keep(leg("cubic", 99e6));
+            kept_open.settle().await;
+            assert!(!kept_open.is_written && kept_open.is_said_to_fail);
+        }
+        assert_eq!(kept(&path), leg("bbr", 8e6));
+        // The file system has room again, and nothing else was learned since, or nothing at all is known any more.
+        kept_open.file = writable;
+        kept_open.keep(Legs::new());
+        kept_open.settle().await;
+    });
+    assert!(kept_open.is_written && !kept_open.is_said_to_fail);
+    assert_eq!(kept(&path), leg("cubic", 99e6));
+}
+
+/// A write that does not come back has the file, and no other is begun.
+#[test]
+fn what_hangs_is_not_overtaken() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("state");
+    let mut kept_open = Remembered::open(&path).unwrap();
+    let hangs = Arc::clone(&kept_open.file);
+    let runtime = crate::runtime::one_thread().unwrap();
+    runtime.block_on(kept_open.end(leg("bbr", 8e6)));
+    assert!(!kept_open.is_written && kept(&path).is_empty());
+    drop(hangs);
+    runtime.block_on(kept_open.end(Legs::new()));
+    assert_eq!(kept(&path), leg("bbr", 8e6));
 }
 
 #[test]
