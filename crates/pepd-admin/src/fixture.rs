@@ -495,6 +495,7 @@ fn pair(flows: u64) -> PairSnapshot {
         profile: profile.to_owned(),
         rtt: Some(rtt),
         retransmitted: Some(retransmitted),
+        sent_bytes: 2_400_000_000,
     };
     PairSnapshot {
         client_campus: "a".to_owned(),

@@ -435,6 +435,9 @@ pub struct PairLeg {
     pub rtt: Option<f64>,
     /// Share of the bytes sent that were retransmissions, 0 to 1, of live connections.
     pub retransmitted: Option<f64>,
+    /// The bytes that were sent, with those that were sent again, of live connections.
+    #[serde(default)]
+    pub sent_bytes: u64,
 }
 
 /// The number of times that a leg ended a connection with an error.

@@ -3,14 +3,18 @@
 use pepd_admin::wire::{FlowList, FlowQuery, PairLeg, PairSnapshot, Status};
 use pepd_model::law::{Control, Leg, Loss};
 
+use super::doubt::Sent;
 use crate::cli::Target;
 use crate::commands::client::Client;
 use crate::commands::endpoint;
 use crate::exit::{Failure, Result};
 use crate::leg_spec;
 
+/// A leg, and what was sent when it was measured; none where somebody says how it is.
+pub type Known = (Leg, Option<Sent>);
+
 /// Asks a daemon for the legs by which data goes from one campus to another, `A:B`.
-pub fn legs(target: &Target, pair: &str) -> Result<[Leg; 2]> {
+pub fn legs(target: &Target, pair: &str) -> Result<[Known; 2]> {
     let Some((from, to)) = pair.split_once(':') else {
         return Err(Failure::unavailable(format!(
             "`{pair}` is no pair of campuses; write one as A:B, for data from A to B"
@@ -32,7 +36,7 @@ fn of(
     flows: &FlowList,
     from: &str,
     to: &str,
-) -> std::result::Result<[Leg; 2], String> {
+) -> std::result::Result<[Known; 2], String> {
     let matching = pairs.iter().filter_map(|pair| {
         let ends = (pair.client_campus.as_str(), pair.server_campus.as_str());
         if ends == (from, to) {
@@ -48,7 +52,7 @@ fn of(
             "the daemon has seen no connection between {from} and {to}; `pepd status` lists the pairs"
         ));
     };
-    let mut found = [Leg::new(0.0); 2];
+    let mut found = [(Leg::new(0.0), None); 2];
     for (leg, measured) in found.iter_mut().zip(legs) {
         *leg = read(measured, flows)?;
     }
@@ -57,7 +61,7 @@ fn of(
 
 /// Makes a leg of what is measured: what the box has sent again over it, both ways alike, and the round trip
 /// with the queues that there were.
-fn read(measured: &PairLeg, flows: &FlowList) -> std::result::Result<Leg, String> {
+fn read(measured: &PairLeg, flows: &FlowList) -> std::result::Result<Known, String> {
     let name = &measured.profile;
     let rtt = measured.rtt.filter(|rtt| *rtt > 0.0).ok_or_else(|| {
         format!("leg {name} has no live connection to take the round trip from; say --in and --out")
@@ -74,11 +78,17 @@ fn read(measured: &PairLeg, flows: &FlowList) -> std::result::Result<Leg, String
         Some(control) => leg_spec::control(control)
             .map_err(|error| format!("leg {name}: {error}; say --in and --out"))?,
     };
-    Ok(Leg {
-        loss: Loss::per_packet(measured.retransmitted.unwrap_or(0.0)),
+    let loss = measured.retransmitted.unwrap_or(0.0);
+    let sent = Sent::new(measured.sent_bytes, loss);
+    if let Some(refusal) = sent.refusal(name) {
+        return Err(refusal);
+    }
+    let leg = Leg {
+        loss: Loss::per_packet(loss),
         control,
         ..Leg::new(rtt)
-    })
+    };
+    Ok((leg, Some(sent)))
 }
 
 #[cfg(test)]
@@ -88,14 +98,24 @@ mod tests {
 
     use super::*;
 
-    fn asked(from: &str, to: &str) -> std::result::Result<[Leg; 2], String> {
+    fn asked(from: &str, to: &str) -> std::result::Result<[Known; 2], String> {
+        asked_after(from, to, 2_400_000_000)
+    }
+
+    /// Asks when so many bytes were sent over each leg.
+    fn asked_after(from: &str, to: &str, bytes: u64) -> std::result::Result<[Known; 2], String> {
         let fixture = Fixture::new(3);
+        let mut pairs = fixture.status().pairs;
+        for pair in &mut pairs {
+            pair.client_leg.sent_bytes = bytes;
+            pair.upstream_leg.sent_bytes = bytes;
+        }
         let flows = FlowList {
             total: 3,
             matching: 3,
             flows: fixture.flows(),
         };
-        of(&fixture.status().pairs, &flows, from, to)
+        of(&pairs, &flows, from, to)
     }
 
     #[test]
@@ -103,10 +123,16 @@ mod tests {
         let pair = &Fixture::new(3).status().pairs[0];
         let (client, server) = (&pair.client_campus, &pair.server_campus);
         let [first, second] = asked(client, server).unwrap();
-        assert_eq!(Some(first.rtt), pair.client_leg.rtt);
-        assert_eq!(Some(first.loss.per_packet), pair.client_leg.retransmitted);
+        assert_eq!(Some(first.0.rtt), pair.client_leg.rtt);
+        assert_eq!(Some(first.0.loss.per_packet), pair.client_leg.retransmitted);
         let back = asked(server, client).unwrap();
         assert_eq!(back, [second, first]);
+    }
+
+    #[test]
+    fn of_a_leg_that_has_sent_nothing_yet_nothing_is_said() {
+        let error = asked_after("a", "b", 5_000).unwrap_err();
+        assert!(error.contains("leg lan: 0 of 3 segments"), "{error}");
     }
 
     #[test]

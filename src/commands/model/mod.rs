@@ -1,5 +1,6 @@
 //! `pepd model`: what theory expects of a sender and its path, a file per question.
 
+mod doubt;
 mod figure;
 mod hold_acks;
 mod measured;
@@ -18,7 +19,7 @@ pub fn model(args: &Model) -> Result {
         None => {
             let legs = match (&args.of, args.leg_in, args.leg_out) {
                 (Some(pair), ..) => measured::legs(&args.daemon, pair)?,
-                (None, Some(coming), Some(leaving)) => [coming.0, leaving.0],
+                (None, Some(coming), Some(leaving)) => [coming.0, leaving.0].map(|leg| (leg, None)),
                 (None, ..) => {
                     return Err(Failure::usage(
                         "a model needs two legs, --in LEG and --out LEG, such as rtt=20ms,loss=1%, or --of A:B for \

@@ -9,7 +9,9 @@ use pepd_model::predict::{
 };
 use serde::Serialize;
 
+use super::doubt::{self, AtWorst, Doubt, Sent};
 use super::figure::{self, Chart};
+use super::measured::Known;
 use crate::cli::{Counts, Model};
 use crate::exit::{Failure, Result};
 use crate::leg_spec;
@@ -17,7 +19,7 @@ use crate::ui::format;
 use crate::ui::table;
 
 /// The version of the JSON. It changes when something is removed or means something else.
-const SCHEMA: u32 = 2;
+const SCHEMA: u32 = 3;
 
 /// The points of a curve.
 const POINTS: u32 = 20;
@@ -38,7 +40,12 @@ struct Report {
     limit: f64,
     /// Without a box.
     unsplit: Carried,
-    gain: f64,
+    /// None where losses are not known well enough.
+    gain: Option<f64>,
+    /// What was measured on too few segments: then all above and below is for the losses that were seen.
+    doubts: Vec<Doubt>,
+    /// What is carried where as much is lost as may be, if there is any doubt.
+    at_worst: Option<Worst>,
     legs: Vec<Carried>,
     /// What the box may hold; none if that is not limited.
     buffer: Option<f64>,
@@ -72,7 +79,14 @@ struct Carried {
     throughput: f64,
     bound: &'static str,
     confidence: &'static str,
-    reason: &'static str,
+    reason: String,
+}
+
+/// What is carried at worst, with a box and without.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Worst {
+    throughput: f64,
+    unsplit: f64,
 }
 
 /// A mean and quantiles.
@@ -93,10 +107,10 @@ struct Place {
 }
 
 /// Answers in text, JSON or SVG.
-pub fn answer(legs: [Leg; 2], args: &Model) -> Result<String> {
+pub fn answer(legs: [Known; 2], args: &Model) -> Result<String> {
     let report = report(legs, args).map_err(Failure::usage)?;
     if args.svg {
-        return figure::draw(&charts(&report, legs[1].loss.per_packet));
+        return figure::draw(&charts(&report, legs[1].0.loss.per_packet));
     }
     if args.json {
         let json = serde_json::to_string_pretty(&report);
@@ -105,7 +119,8 @@ pub fn answer(legs: [Leg; 2], args: &Model) -> Result<String> {
     Ok(text(&report))
 }
 
-fn report(mut legs: [Leg; 2], args: &Model) -> std::result::Result<Report, String> {
+fn report(known: [Known; 2], args: &Model) -> std::result::Result<Report, String> {
+    let mut legs = known.map(|(leg, _)| leg);
     for leg in &mut legs {
         leg.rate = leg.rate.or(args.rate.map(leg_spec::packets_a_second));
     }
@@ -149,7 +164,33 @@ fn report(mut legs: [Leg; 2], args: &Model) -> std::result::Result<Report, Strin
     let found = path
         .predict(Effort::default())
         .ok_or("nothing bounds the path: give both legs a loss, a rate (or --rate) or a window")?;
-    Ok(fill(&path, &found, args))
+    let mut report = fill(&path, &found, args);
+    let sent: [Option<Sent>; 2] = known.map(|(_, sent)| sent);
+    if let Some((doubts, at_worst)) = doubt::doubts(&path, sent, &found) {
+        report.doubt(doubts, at_worst);
+    }
+    Ok(report)
+}
+
+impl Report {
+    /// Takes back what is no figure.
+    fn doubt(&mut self, doubts: Vec<Doubt>, at_worst: AtWorst) {
+        let trust = doubt::TRUST.name();
+        for (name, leg) in ["in", "out"].into_iter().zip(&mut self.legs) {
+            if let Some(doubt) = doubts.iter().find(|doubt| doubt.is_of(name)) {
+                (leg.confidence, leg.reason) = (trust, doubt.reason());
+            }
+        }
+        self.unsplit.confidence = trust;
+        "what its legs lose is not known".clone_into(&mut self.unsplit.reason);
+        self.confidence = trust;
+        self.gain = None;
+        self.at_worst = Some(Worst {
+            throughput: bits(at_worst.throughput),
+            unsplit: bits(at_worst.unsplit),
+        });
+        self.doubts = doubts;
+    }
 }
 
 fn fill(path: &Path, found: &Prediction, args: &Model) -> Report {
@@ -161,7 +202,7 @@ fn fill(path: &Path, found: &Prediction, args: &Model) -> Report {
         throughput: bits(alone.throughput),
         bound: alone.bound.name(),
         confidence: alone.confidence.name(),
-        reason: alone.reason,
+        reason: alone.reason.to_owned(),
     };
     let whole = path.joined().unwrap_or(path.legs[0]);
     let places = |points: Vec<Point>, by: f64| {
@@ -182,7 +223,9 @@ fn fill(path: &Path, found: &Prediction, args: &Model) -> Report {
         throughput: bits(found.throughput),
         limit: bits(found.limit),
         unsplit: carried(&whole, &found.unsplit),
-        gain: found.throughput / found.unsplit.throughput,
+        gain: Some(found.throughput / found.unsplit.throughput),
+        doubts: Vec::new(),
+        at_worst: None,
         legs: path
             .legs
             .iter()
@@ -267,12 +310,7 @@ fn text(report: &Report) -> String {
 /// Returns what a box brings, and what it holds for that.
 fn worth(report: &Report) -> String {
     let rate = format::rate;
-    let mut text = format!(
-        "{} with a box, {} without: {:.2} times as much.\n",
-        rate(report.throughput),
-        rate(report.unsplit.throughput),
-        report.gain
-    );
+    let mut text = headline(report);
     let share = format::percent(report.throughput / report.limit);
     let _ = match report.buffer {
         Some(buffer) if report.buffer_found => writeln!(
@@ -303,6 +341,31 @@ fn worth(report: &Report) -> String {
         );
     }
     text
+}
+
+/// Returns what is carried with a box and without, or between what that is.
+fn headline(report: &Report) -> String {
+    let rate = format::rate;
+    let (with, without) = (report.throughput, report.unsplit.throughput);
+    let Some(worst) = report.at_worst else {
+        let times = report.gain.unwrap_or(1.0);
+        return format!(
+            "{} with a box, {} without: {times:.2} times as much.\n",
+            rate(with),
+            rate(without)
+        );
+    };
+    let mut text = format!(
+        "From {} to {} with a box, from {} to {} without: more is not known.\n",
+        rate(worst.throughput),
+        rate(with),
+        rate(worst.unsplit),
+        rate(without)
+    );
+    for doubt in &report.doubts {
+        let _ = writeln!(text, "{}", doubt.sentence());
+    }
+    text + "What follows is for the losses that were seen.\n"
 }
 
 /// Returns the table of the legs, and of the path without a box.

@@ -57,6 +57,7 @@ fn advice(case: &Case) -> Vec<String> {
         profile: profile.to_owned(),
         rtt: Some(rtt),
         retransmitted: Some(loss),
+        sent_bytes: 100_000_000,
     };
     let pair = PairSnapshot {
         client_campus: "a".to_owned(),

@@ -286,6 +286,7 @@ fn fill(leg: &mut PairLeg, figures: impl Iterator<Item = Option<TcpFigures>>) {
     let sum = |of: fn(&TcpFigures) -> Option<u64>| figures.iter().filter_map(of).sum::<u64>();
     let sent = sum(|tcp| tcp.sent_bytes);
     let again = sum(|tcp| tcp.retransmitted_bytes);
+    leg.sent_bytes = sent;
     leg.retransmitted = (sent > 0).then(|| again as f64 / sent as f64);
 }
 

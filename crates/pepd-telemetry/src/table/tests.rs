@@ -130,6 +130,7 @@ fn a_pair_has_the_median_rtt_and_the_share_of_retransmissions() {
     let pair = &table.pairs(Instant::now())[0];
     assert_eq!(pair.upstream_leg.rtt, Some(0.02));
     assert_eq!(pair.upstream_leg.retransmitted, Some(0.05));
+    assert_eq!(pair.upstream_leg.sent_bytes, 3000);
     assert_eq!(pair.client_leg.rtt, None);
     drop(flows);
 }
