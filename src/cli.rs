@@ -448,7 +448,8 @@ pub struct Model {
     #[arg(long, value_name = "SHARE", value_parser = leg_spec::share, conflicts_with = "buffer")]
     pub target: Option<f64>,
     /// For how many connections memory is said.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..))]
     pub connections: u32,
     /// Which daemon, with --of.
     #[command(flatten)]
@@ -507,11 +508,11 @@ pub struct HoldAcks {
         value_parser = clap::value_parser!(u32).range(1..=MOST_ACKS))]
     pub segments: u32,
     /// The smoothed round trip, such as 40ms.
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = leg_spec::round_trip)]
     pub rtt: Duration,
     /// Its mean deviation [default: 0s, which is safe, with the estimator linux; half the round
     /// trip, as after a first sample, with paper].
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = leg_spec::deviation)]
     pub rttvar: Option<Duration>,
     /// How long the link will be gone.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]

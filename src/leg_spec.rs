@@ -1,9 +1,20 @@
 //! A leg as people write it: `rtt=20ms,loss=1%,rate=50Mbit,window=4MiB,control=cubic`.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 use pepd_config::{Rate, Size};
 use pepd_model::law::{Control, Leg, Loss, PAYLOAD, WIRE};
+
+/// What a round trip can be: beyond these there is no path.
+const SHORTEST: Duration = Duration::from_micros(1);
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// The most losses a second: fading has one now and then, and what loses more loses packets.
+const MOST_A_SECOND: f64 = 100.0;
+
+/// The most that is lost of packets, as a share: the laws were never held against more.
+const MOST_OF_PACKETS: f64 = 0.5;
 
 /// A leg as it is written, before what holds for both is added.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -15,15 +26,21 @@ impl FromStr for LegSpec {
     fn from_str(text: &str) -> Result<Self, String> {
         let mut rtt = None;
         let mut leg = Leg::new(0.0);
+        let mut keys = Vec::new();
         for part in text.split(',') {
             let (key, value) = part
                 .split_once('=')
                 .ok_or_else(|| format!("`{part}` is no KEY=VALUE, such as rtt=20ms"))?;
-            match key.trim() {
+            let key = key.trim();
+            if keys.contains(&key) {
+                return Err(format!("`{key}` is given twice: say it once"));
+            }
+            keys.push(key);
+            match key {
                 "rtt" => rtt = Some(seconds(value)?),
                 "loss" => leg.loss = loss(value)?,
                 "rate" => leg.rate = Some(packets_a_second(rate(value)?)),
-                "window" => leg.window = Some(packets(size(value)?)),
+                "window" => leg.window = Some(window(value)?),
                 "control" => leg.control = control(value)?,
                 "per-ack" => leg.per_ack = per_ack(value)?,
                 key => {
@@ -40,28 +57,58 @@ impl FromStr for LegSpec {
 
 /// Reads a round trip, in seconds.
 pub fn seconds(text: &str) -> Result<f64, String> {
-    let time = humantime::parse_duration(text).map_err(|error| format!("rtt: {error}"))?;
-    if time.is_zero() {
-        return Err("a round trip takes some time, such as 20ms".to_owned());
-    }
+    let time = round_trip(text).map_err(|error| format!("rtt: {error}"))?;
     Ok(time.as_secs_f64())
+}
+
+/// Reads a round trip.
+pub fn round_trip(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if !(SHORTEST..=LONGEST).contains(&time) {
+        return Err("a round trip takes some time, such as 20ms: from 1us to 10s".to_owned());
+    }
+    Ok(time)
+}
+
+/// Reads how much a round trip deviates.
+pub fn deviation(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    let within = (time <= LONGEST).then_some(time);
+    within.ok_or_else(|| "a round trip deviates by 10s at most".to_owned())
 }
 
 /// Reads losses: `1%`, `0.4/s`, or both with a plus.
 pub fn loss(text: &str) -> Result<Loss, String> {
     let mut loss = Loss::default();
+    let mut kinds = Vec::new();
     for part in text.split('+') {
         let number = |text: &str| {
             let number: Option<f64> = text.trim().parse().ok();
             number.filter(|number| number.is_finite() && *number >= 0.0)
         };
         let wrong = || format!("`{part}` is no loss; write one as 1% or 0.4/s");
+        let is_over_time = part.trim().ends_with("/s");
+        if kinds.contains(&is_over_time) {
+            return Err(format!(
+                "`{text}` has losses of a kind twice: add them up, as 1% or 0.4/s or 1%+0.4/s"
+            ));
+        }
+        kinds.push(is_over_time);
         if let Some(rate) = part.trim().strip_suffix("/s") {
             loss.per_second = number(rate).ok_or_else(wrong)?;
+            if loss.per_second > MOST_A_SECOND {
+                return Err(format!(
+                    "`{part}` is more than {MOST_A_SECOND} losses a second, which are losses of packets: write them as 1%"
+                ));
+            }
         } else {
             let share = part.trim().strip_suffix('%').ok_or_else(wrong)?;
-            let share = number(share).filter(|share| *share < 100.0);
-            loss.per_packet = share.ok_or_else(wrong)? / 100.0;
+            loss.per_packet = number(share).ok_or_else(wrong)? / 100.0;
+            if loss.per_packet > MOST_OF_PACKETS {
+                return Err(format!(
+                    "`{part}` is more than half of all packets, of which no law says anything: say less"
+                ));
+            }
         }
     }
     Ok(loss)
@@ -86,6 +133,15 @@ pub fn rate(text: &str) -> Result<Rate, String> {
 pub fn size(text: &str) -> Result<Size, String> {
     let size = pepd_config::parse_size(text).filter(|size| size.0 > 0);
     size.ok_or_else(|| format!("`{text}` is no size; write one as 256KiB"))
+}
+
+/// Reads what may be under way, in packets.
+pub fn window(text: &str) -> Result<f64, String> {
+    let window = packets(size(text)?);
+    let holds_one = (window >= 1.0).then_some(window);
+    holds_one.ok_or_else(|| {
+        format!("`{text}` is no window: it holds a packet at least, {PAYLOAD} bytes")
+    })
 }
 
 /// Reads a congestion control of which something is known.
@@ -153,10 +209,28 @@ mod tests {
     #[case("rtt=0s", "takes some time")]
     #[case("rtt=20", "rtt: ")]
     #[case("rtt=20ms,loss=1", "no loss")]
-    #[case("rtt=20ms,loss=100%", "no loss")]
+    #[case("rtt=20ms,loss=100%", "more than half")]
+    #[case("rtt=20ms,loss=51%", "more than half")]
     #[case("rtt=20ms,loss=-1/s", "no loss")]
     #[case("rtt=20ms,rate=50", "no rate")]
     #[case("rtt=20ms,window=x", "no size")]
+    #[case("rtt=20ms,window=1447B", "a packet at least")]
+    #[case("rtt=20ms,rtt=30ms", "`rtt` is given twice")]
+    #[case("rtt=20ms,loss=1%, loss=0.4/s", "`loss` is given twice")]
+    #[case("rtt=20ms,loss=1%+2%", "of a kind twice")]
+    #[case("rtt=20ms,loss=100000/s", "write them as 1%")]
+    #[case("rtt=20ms,loss=1e999/s", "no loss")]
+    #[case("rtt=20ms,loss=nan%", "no loss")]
+    #[case("rtt=20ms,loss=", "no loss")]
+    #[case("rtt=1ns", "from 1us to 10s")]
+    #[case("rtt=2h", "from 1us to 10s")]
+    #[case("rtt=", "rtt: ")]
+    #[case("rtt=-1ms", "rtt: ")]
+    #[case("rtt=20ms,rate=0bit", "no rate")]
+    #[case("rtt=20ms,per-ack=0", "per-ack is 1")]
+    #[case("rtt=20ms,mss=0", "no `mss`")]
+    #[case("rtt=20ms,", "KEY=VALUE")]
+    #[case("", "KEY=VALUE")]
     #[case("rtt=20ms,control=vegas", "reno, cubic, fixed-rate, bbr")]
     #[case("rtt=20ms,delay=3ms", "no `delay`")]
     #[case("rtt", "KEY=VALUE")]
@@ -168,7 +242,9 @@ mod tests {
     #[test]
     fn shares() {
         assert_eq!(share("95%"), Ok(0.95));
-        for wrong in ["95", "0%", "100%", "x%"] {
+        for wrong in [
+            "95", "0%", "100%", "x%", "-5%", "nan%", "inf%", "1e999%", "%", "",
+        ] {
             assert!(share(wrong).is_err(), "{wrong}");
         }
     }

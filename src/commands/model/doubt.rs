@@ -69,6 +69,18 @@ impl Sent {
     }
 }
 
+/// Refuses a path that nothing comes through, with which nothing can be compared.
+pub fn arrives(found: &Prediction) -> Result<(), String> {
+    if found.throughput > 0.0 && found.unsplit.throughput > 0.0 {
+        return Ok(());
+    }
+    Err(
+        "nothing arrives: the legs lose as much as their links carry, or more than bbr was measured at (20 %); give \
+         them less loss, or more --rate"
+            .to_owned(),
+    )
+}
+
 /// What is not known of a leg that is measured; the loss from 0 to 1.
 #[derive(Debug, Serialize)]
 pub struct Doubt {

@@ -91,7 +91,7 @@ fn report(text: &str) -> std::result::Result<Report, String> {
         .control
         .as_deref()
         .map_or(Ok(Control::default()), leg_spec::control)?;
-    let window = file.window.as_deref().map(leg_spec::size).transpose()?;
+    let window = file.window.as_deref().map(leg_spec::window).transpose()?;
     let leg = |hop: &Hop| {
         let named = |error: String| format!("hop {}: {error}", hop.name);
         let loss = hop
@@ -109,7 +109,7 @@ fn report(text: &str) -> std::result::Result<Report, String> {
         Ok::<_, String>(Leg {
             loss: loss.unwrap_or_default(),
             rate: rate.map(leg_spec::packets_a_second),
-            window: window.map(leg_spec::packets),
+            window,
             control,
             ..Leg::new(leg_spec::seconds(&hop.rtt).map_err(named)?)
         })
@@ -123,6 +123,11 @@ fn report(text: &str) -> std::result::Result<Report, String> {
     let none = found.first().map_or(0.0, |first| first.throughput);
     if !none.is_finite() || found.is_empty() {
         return Err("nothing bounds the path: give hops a loss or a rate, or a window".to_owned());
+    }
+    if none <= 0.0 {
+        return Err(
+            "nothing arrives without a box: as much is lost as is sent, or more than bbr was measured at (20 %)".to_owned(),
+        );
     }
     let row = |placement: &Placement| Row {
         boxes: placement.after.len(),
@@ -221,5 +226,8 @@ mod tests {
         assert!(wrong("200ms", "soon").contains("hop satellite: rtt"));
         assert!(wrong("rate", "speed").contains("unknown field `speed`"));
         assert!(wrong("reno", "vegas").contains("reno, cubic"));
+        assert!(wrong("2%", "2%+1%").contains("hop country: `2%+1%` has losses of a kind twice"));
+        let nothing = PAPER.replacen("reno", "bbr", 1).replacen("2%", "30%", 1);
+        assert!(report(&nothing).unwrap_err().contains("nothing arrives"));
     }
 }

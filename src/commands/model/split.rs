@@ -156,14 +156,16 @@ fn report(known: [Known; 2], args: &Model) -> std::result::Result<Report, String
     };
     if let Some(share) = args.target {
         let least = least_buffer(&path, share, LARGEST);
-        path.buffer = least.ok_or_else(|| {
+        let least = least.ok_or_else(|| {
             let percent = format::percent(share);
             format!("no buffer brings {percent} of the limit: want less")
         })?;
+        path.buffer = least.max(1.0);
     }
     let found = path
         .predict(Effort::default())
         .ok_or("nothing bounds the path: give both legs a loss, a rate (or --rate) or a window")?;
+    doubt::arrives(&found)?;
     let mut report = fill(&path, &found, args);
     let sent: [Option<Sent>; 2] = known.map(|(_, sent)| sent);
     if let Some((doubts, at_worst)) = doubt::doubts(&path, sent, &found) {

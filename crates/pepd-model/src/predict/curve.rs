@@ -2,7 +2,7 @@
 
 use super::path::Path;
 use super::prediction::Effort;
-use crate::law::Loss;
+use crate::law::{Leg, Loss};
 
 /// The losses that a point of a curve takes: its neighbours meet the same ones, so that it is smooth all the same.
 const CURVE: f64 = 3000.0;
@@ -96,11 +96,13 @@ fn point(path: &Path, at: f64) -> Point {
         ..Effort::default()
     };
     let unsplit = path.joined().map_or(0.0, |leg| leg.alone().throughput);
-    Point {
-        at,
-        split: path.run(effort, false).1.0,
-        unsplit,
-    }
+    // A leg that carries nothing is none that a fluid comes through.
+    let carries = |leg: &Leg| leg.alone().throughput > 0.0;
+    let split = match path.legs.iter().all(carries) {
+        true => path.run(effort, false).1.0,
+        false => 0.0,
+    };
+    Point { at, split, unsplit }
 }
 
 fn spread(low: f64, high: f64, count: u32) -> impl Iterator<Item = f64> {
@@ -111,7 +113,7 @@ fn spread(low: f64, high: f64, count: u32) -> impl Iterator<Item = f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::law::{Control, Leg};
+    use crate::law::Control;
     use crate::predict::Counted;
 
     fn reno(rtt: f64, loss: Loss) -> Leg {

@@ -82,8 +82,9 @@ impl Path {
                     Some(_) => alone.cap,
                     None => alone.throughput,
                 },
-                // What has hardly an effect would take ever longer to be met often enough.
-                loss: match left < NO_MATTER * alone.cap {
+                // What has hardly an effect would take ever longer to be met often enough; and what moves nothing has
+                // none.
+                loss: match left < NO_MATTER * alone.cap && leg.aimd().is_some() {
                     true => leg.loss,
                     false => Loss::default(),
                 },

@@ -116,6 +116,93 @@ fn a_figure_has_both_curves_and_where_the_path_is() {
     assert_eq!(super::charts(&report, 0.9)[0].here, None);
 }
 
+/// Gives what is no number in an answer, but where there may be none.
+fn missing(value: &serde_json::Value, name: &str) -> Vec<String> {
+    const MAY_MISS: [&str; 11] = [
+        "buffer",
+        "memory",
+        "queue",
+        "delay",
+        "antibuffer",
+        "rho",
+        "class",
+        "hill",
+        "largest_share",
+        "gain",
+        "at_worst",
+    ];
+    match value {
+        serde_json::Value::Null if !MAY_MISS.contains(&name) => vec![name.to_owned()],
+        serde_json::Value::Array(all) => all.iter().flat_map(|it| missing(it, name)).collect(),
+        serde_json::Value::Object(all) => all
+            .iter()
+            .flat_map(|(name, it)| missing(it, name))
+            .collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Whatever can be asked for is answered with numbers, or refused with a sentence.
+#[test]
+fn no_answer_has_what_is_no_number() {
+    let legs = [
+        "rtt=1us",
+        "rtt=10s",
+        "rtt=40ms,loss=0%",
+        "rtt=40ms,loss=0/s",
+        "rtt=40ms,loss=50%",
+        "rtt=40ms,loss=100/s",
+        "rtt=40ms,loss=1e-300%",
+        "rtt=40ms,rate=1bit",
+        "rtt=40ms,rate=1Mbit,loss=80/s",
+        "rtt=40ms,rate=18446744Tbit",
+        "rtt=40ms,window=1448B",
+        "rtt=40ms,window=1EiB,per-ack=2",
+    ];
+    let ends = [
+        "",
+        "--buffer 1448B",
+        "--buffer 1EiB",
+        "--target 99.999999%",
+        "--target 1e-300%",
+    ];
+    let mut refused = 0;
+    for (at, leg) in legs.iter().enumerate() {
+        let (_, control) = Control::ALL[at % Control::ALL.len()];
+        let (odd, usual) = (format!("{leg},control={control}"), "rtt=20ms,loss=1%");
+        let [first, second] = match at / 2 % 2 {
+            0 => [odd.as_str(), usual],
+            _ => [usual, &odd],
+        };
+        let end = ends[at % ends.len()];
+        let line = format!("--in {first} --out {second} --rate 50Mbit {end}");
+        match asked(line.trim_end()) {
+            Err(_) => refused += 1,
+            Ok(report) => is_of_numbers(&report, &line),
+        }
+    }
+    assert!(refused < 4, "{refused}");
+}
+
+/// A leg whose losses over time take all that its link carries.
+#[test]
+fn what_nothing_comes_through_is_refused() {
+    let line = "--in rtt=40ms,rate=1Mbit,loss=90/s --out rtt=20ms,loss=1% --rate 50Mbit";
+    let error = asked(line).unwrap_err();
+    assert!(error.contains("nothing arrives"), "{error}");
+}
+
+fn is_of_numbers(report: &Report, line: &str) {
+    let json = serde_json::to_value(report).unwrap();
+    assert_eq!(missing(&json, ""), Vec::<String>::new(), "{line}");
+    let shown = text(report);
+    assert!(
+        !shown.contains("NaN") && !shown.contains("inf"),
+        "{line}: {shown}"
+    );
+    assert!(report.gain.is_some_and(f64::is_finite), "{line}");
+}
+
 #[test]
 fn a_question_needs_its_legs() {
     for line in ["--in rtt=40ms", "--out rtt=40ms", "--of a:b --in rtt=1ms"] {
