@@ -148,6 +148,7 @@ fn request(campuses: u8) -> Request {
             backend: QueueBackend::Nft,
         }),
         hold_acks: None,
+        hold_coming: None,
         measure: None,
         neighbors: Vec::new(),
         campuses: (1..=campuses).map(campus).collect(),

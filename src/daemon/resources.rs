@@ -22,10 +22,12 @@ pub fn holds(config: &Config) -> bool {
 }
 
 /// Finds what holds packets on this host; none where none are held, in which case the kernel is not
-/// asked.
+/// asked. What comes for connections on their way here is held where that can be, and dropped elsewhere.
 pub async fn queue_backend(config: &Config) -> Result<Option<QueueBackend>> {
     if holds(config) {
         Ok(Some(pepd_net::find_queue_backend().await?))
+    } else if config.moves.may_take() {
+        Ok(pepd_net::find_queue_backend().await.ok())
     } else {
         Ok(None)
     }

@@ -20,6 +20,9 @@ const FIRST_QUEUE: QueueNumber = QueueNumber(7300);
 /// follows the cores.
 pub const HOLD_QUEUE: QueueNumber = QueueNumber(7299);
 
+/// The NFQUEUE of what belongs to connections that come from other boxes.
+pub const COMING_QUEUE: QueueNumber = QueueNumber(7298);
+
 /// The group of NFLOG by which the headers of connections come that are watched.
 pub const MEASURE_GROUP: LogGroup = LogGroup(7300);
 
@@ -66,7 +69,7 @@ fn end_to_end(config: &Config) -> Option<pepd_relay::EndToEnd> {
     })
 }
 
-/// Gives the NFQUEUEs that are read: the workers', and that of what is held while a link is away.
+/// Gives the NFQUEUEs that the daemon does not start without: the workers', and that of what is held while a link is away.
 pub fn queues(config: &Config) -> impl Iterator<Item = QueueNumber> {
     let workers = match config.holds_syns() {
         true => resources::workers(config).get(),
@@ -187,7 +190,7 @@ pub fn request(
             }),
         hold_acks: backend
             .filter(|_| config.holds_acks())
-            .map(|backend| pepd_net::HoldAcks {
+            .map(|backend| pepd_net::HoldQueue {
                 queue: HOLD_QUEUE,
                 backend,
             }),
@@ -197,6 +200,12 @@ pub fn request(
             auto: config.capture.split == Split::Auto,
         }),
         neighbors: config.moves.neighbors.iter().map(neighbor).collect(),
+        hold_coming: backend.filter(|_| config.moves.may_take()).map(|backend| {
+            pepd_net::HoldQueue {
+                queue: COMING_QUEUE,
+                backend,
+            }
+        }),
         campuses: campuses.collect(),
         peers: config.peers.iter().map(peer).collect(),
         rules: config.rules.iter().map(rule).collect(),

@@ -13,7 +13,7 @@ use super::finding::Finding;
 use crate::daemon::controls::Controls;
 use crate::daemon::lock;
 use crate::daemon::resources;
-use crate::daemon::wiring;
+use crate::daemon::wiring::{self, COMING_QUEUE};
 
 /// The obstacles in the way of the capture.
 #[derive(Debug)]
@@ -24,7 +24,8 @@ pub struct Capture {
     pub listening: BTreeSet<u16>,
     /// NFQUEUEs that have a reader.
     pub queues: BTreeSet<QueueNumber>,
-    /// The backend that would hold the SYNs and ACKs, or why nothing can; none where none are held.
+    /// The backend that would hold the SYNs and ACKs, and what comes for connections of other boxes, or why nothing can; none
+    /// where none are held.
     pub backend: Option<Result<QueueBackend, QueueBackendError>>,
     /// The findings of the preflight of `pepd run`.
     pub preflight: Preflight,
@@ -33,15 +34,17 @@ pub struct Capture {
 impl Capture {
     /// Goes through all that `pepd run` does before it changes the kernel.
     pub async fn gather(config: &Config) -> Self {
-        let backend = if resources::holds(config) {
+        let backend = if resources::holds(config) || config.moves.may_take() {
             Some(pepd_net::find_queue_backend().await)
         } else {
             None
         };
-        // Where nothing can hold them, the preflight is of what would be installed if nft could.
-        let assumed = backend
-            .as_ref()
-            .map(|found| *found.as_ref().unwrap_or(&QueueBackend::Nft));
+        // Where nothing can hold what has to be, the preflight is of what would be installed if nft could.
+        let assumed = match &backend {
+            Some(Err(_)) if resources::holds(config) => Some(QueueBackend::Nft),
+            Some(found) => found.as_ref().ok().copied(),
+            None => None,
+        };
         let addresses =
             pepd_relay::listener_addresses(&wiring::settings(config, &Controls::default()));
         let request = wiring::request(
@@ -63,7 +66,12 @@ impl Capture {
 /// Judges everything that would stop the capture, or that it stops.
 pub fn judge(capture: Capture, config: &Config) -> Vec<Finding> {
     let mut findings = vec![port(&capture, config)];
-    findings.extend(backend(&capture, config));
+    if resources::holds(config) {
+        findings.extend(backend(&capture, config));
+    }
+    if config.moves.may_take() {
+        findings.extend(coming(&capture));
+    }
     let Preflight {
         obstacles,
         firewall,
@@ -158,7 +166,7 @@ fn backend(capture: &Capture, config: &Config) -> Vec<Finding> {
         .filter(|queue| capture.queues.contains(queue) && !capture.runs)
         .map(|queue| queue.to_string())
         .collect();
-    if capture.backend.is_some() && !taken.is_empty() {
+    if !taken.is_empty() {
         findings.push(
             Finding::stop(
                 "hold.queue",
@@ -169,6 +177,32 @@ fn backend(capture: &Capture, config: &Config) -> Vec<Finding> {
         );
     }
     findings
+}
+
+/// Judges whether what comes for connections on their way here can be held.
+fn coming(capture: &Capture) -> Option<Finding> {
+    const ID: &str = "hold.coming";
+    const BECAUSE: &str = "what comes for a connection while it moves here is dropped: an end that has sent something \
+                           sends it again after 200 ms or more";
+    let is_taken = capture.queues.contains(&COMING_QUEUE) && !capture.runs;
+    match &capture.backend {
+        Some(Err(QueueBackendError::None { .. })) => {
+            let none = Finding::note(
+                ID,
+                "nothing here can hold packets (nft's `queue`, or iptables' NFQUEUE)",
+            );
+            Some(none.because(BECAUSE).cure("modprobe nft_queue"))
+        }
+        _ if is_taken => {
+            let taken = Finding::note(ID, format!("another program reads NFQUEUE {COMING_QUEUE}"));
+            Some(
+                taken.because(BECAUSE).advice(
+                    "see /proc/net/netfilter/nfnetlink_queue: its second column is the reader",
+                ),
+            )
+        }
+        _ => None,
+    }
 }
 
 /// Judges an error of the preflight, but for those that other findings are about.
@@ -327,6 +361,31 @@ mod tests {
         let early = "[capture]\nhandshake = \"early\"\n[[rule]]\naction = \"hold-acks\"\n";
         let findings = judge(capture, &config(early));
         assert_eq!(level(&findings, "hold.queue"), expected);
+    }
+
+    /// What comes for connections that move here is dropped where nothing holds it, and `pepd run` begins all the same.
+    #[rstest]
+    #[case::held(true, 7300, None)]
+    #[case::anothers(true, 7298, Some(Level::Note))]
+    #[case::nothing(false, 7300, Some(Level::Note))]
+    fn what_comes_for_connections_on_their_way_here(
+        #[case] is_held: bool,
+        #[case] queue: u16,
+        #[case] expected: Option<Level>,
+    ) {
+        let mut capture = capture();
+        if !is_held {
+            capture.backend = Some(Err(QueueBackendError::None {
+                iptables: String::new(),
+                stderr: String::new(),
+            }));
+        }
+        capture.queues.insert(QueueNumber(queue));
+        let early = "[capture]\nhandshake = \"early\"\n[move]\nlisten = \"10.9.0.1:7310\"\n[[neighbor]]\n\
+                     name = \"hb-b\"\naddress = \"10.9.0.2:7310\"\nkey = \"/k\"\n";
+        let findings = judge(capture, &config(early));
+        assert_eq!(level(&findings, "hold.coming"), expected);
+        assert_eq!(level(&findings, "hold"), None);
     }
 
     #[test]

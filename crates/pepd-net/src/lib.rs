@@ -86,7 +86,7 @@ pub use preflight::warning::Warning;
 pub use preflight::{Preflight, preflight};
 pub use queue_backend::{QueueBackendError, find_queue_backend};
 pub use request::{
-    Action, Campus, Handshake, HoldAcks, InitialWindow, Listener, LogGroup, Mark, Measure,
+    Action, Campus, Handshake, HoldQueue, InitialWindow, Listener, LogGroup, Mark, Measure,
     Neighbor, Peer, PerMyriad, QueueBackend, Queues, Request, Rule, SocketMarks, VerdictMarks, Via,
 };
 pub use route::error::RouteError;

@@ -7,7 +7,7 @@ use pepd_packet::MarkValue;
 
 use crate::prefix::{self, Family, Range};
 use crate::request::{
-    Action, Campus, Handshake, HoldAcks, Listener, Mark, Measure, Neighbor, QueueBackend, Queues,
+    Action, Campus, Handshake, HoldQueue, Listener, Mark, Measure, Neighbor, QueueBackend, Queues,
     Request, Rule, SourcePrefix, VerdictMarks, Via,
 };
 use crate::route::ids::RouteTable;
@@ -32,11 +32,13 @@ pub struct Plan {
     /// The queues in which SYNs are held; none where none are.
     pub(crate) queues: Option<Queues>,
     /// The queue in which ACKs are held while a link is away; none where none are.
-    pub(crate) hold_acks: Option<HoldAcks>,
+    pub(crate) hold_acks: Option<HoldQueue>,
     /// The connections that are watched to see what splitting is worth; none where none are.
     pub(crate) measure: Option<Measure>,
     /// The boxes to which connections move.
     pub(crate) neighbors: Vec<Neighbor>,
+    /// The queue of what belongs to connections that come from them; none where it is dropped.
+    pub(crate) hold_coming: Option<HoldQueue>,
     /// The families that have a campus prefix; nothing is installed for the others.
     pub(crate) families: Vec<Family>,
     /// The tunnels, in the order of [`Request::peers`].
@@ -101,6 +103,9 @@ impl Plan {
             hold_acks: request.hold_acks,
             measure: request.measure,
             neighbors: request.neighbors.clone(),
+            hold_coming: request
+                .hold_coming
+                .filter(|_| !request.neighbors.is_empty()),
             tunnels: request
                 .peers
                 .iter()
@@ -229,6 +234,16 @@ impl Plan {
     /// of the neighbors: until its copy is sent.
     pub(crate) fn neighbor_marks(&self) -> impl Iterator<Item = MarkValue> {
         self.mark.others().take(self.neighbors.len())
+    }
+
+    /// Gives the mark by which iptables knows what belongs to connections that come from other boxes; none where nft
+    /// fills that queue, nothing is held, or the mask is too narrow. It is none of [`Plan::neighbor_marks`].
+    pub(crate) fn coming_mark(&self) -> Option<Mark> {
+        let held = self.hold_coming?.backend == QueueBackend::Iptables;
+        let mut others = self.mark.others().filter(|_| held);
+        let value = others.nth(self.neighbors.len())?;
+        let mask = self.mark.mask;
+        Some(Mark { value, mask })
     }
 
     /// Lists the rules and routes of the capture, in the order in which they are made.

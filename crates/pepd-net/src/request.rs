@@ -34,11 +34,14 @@ pub struct Request {
     pub queues: Option<Queues>,
     /// The queue in which ACKs and packets are held while a link is away; none where none are,
     /// and the connections of [`Action::HoldAcks`] are only routed.
-    pub hold_acks: Option<HoldAcks>,
+    pub hold_acks: Option<HoldQueue>,
     /// The connections that are watched to see what splitting is worth; none where none are.
     pub measure: Option<Measure>,
     /// The boxes to which connections move, at most [`NEIGHBORS`](crate::NEIGHBORS).
     pub neighbors: Vec<Neighbor>,
+    /// The queue in which what belongs to connections that come from other boxes is held until they are served
+    /// here; none where it is dropped. One that nobody reads drops it, too.
+    pub hold_coming: Option<HoldQueue>,
     /// The campuses. Where their prefixes nest, the longest one wins; of two equal
     /// prefixes the first campus's (the configuration refuses such a file).
     pub campuses: Vec<Campus>,
@@ -110,9 +113,9 @@ pub struct Queues {
     pub backend: QueueBackend,
 }
 
-/// The NFQUEUE of what is held while a link is away: see [`Action::HoldAcks`].
+/// The NFQUEUE of packets that are held for another reason than that their SYN is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HoldAcks {
+pub struct HoldQueue {
     /// Its number, which is none of [`Queues`].
     pub queue: QueueNumber,
     /// The program that fills it.

@@ -86,6 +86,8 @@ pub struct TcpInfo {
     pub sent_bytes: Option<u64>,
     /// Bytes retransmitted since the start (Linux 4.19).
     pub retransmitted_bytes: Option<u64>,
+    /// Segments of which the peer has said that they came twice (DSACK, RFC 2883; Linux 4.19).
+    pub doubled_segments: Option<u32>,
     /// The bytes for which the peer has said that it has room (Linux 5.4).
     pub send_window: Option<u32>,
 }
@@ -180,6 +182,7 @@ impl Fields<'_> {
             send_buffer_limited: self.micros64(184),
             sent_bytes: self.u64(200),
             retransmitted_bytes: self.u64(208),
+            doubled_segments: self.u32(216),
             send_window: self.u32(228),
         })
     }

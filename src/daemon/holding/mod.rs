@@ -15,7 +15,7 @@ use pepd_config::Config;
 use pepd_hold::{Figures, Report};
 use pepd_net::Away;
 use pepd_relay::Injector;
-use pepd_sys::nfqueue::{Queue, Room};
+use pepd_sys::nfqueue::{Kind, Queue, Room};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use self::news::News;
@@ -31,6 +31,7 @@ const ROOM: Room = Room {
     // among all that wait, the oldest first (find_dequeue_entry, net/netfilter/nfnetlink_queue.c).
     packets: 9_216,
     buffer: 8 << 20,
+    kind: Kind::Single,
 };
 
 /// The thread that holds packets, while the configuration asks for it.

@@ -119,21 +119,14 @@ impl<'a> Giving<'a> {
                 None
             }
             GiverAction::Note(_) => None,
-            GiverAction::SwitchRoute(members) => {
-                let switched = ground
-                    .packets
-                    .send_on(self.to.place, &self.tuples(&members));
-                if let Err(error) = &switched {
-                    tracing::warn!(%error, "what belongs to connections that move is not sent on");
-                }
-                Some(GiverEvent::Switched(switched.is_ok()))
-            }
+            // What comes is sent on since they were frozen, and where somebody has emptied the tables since, again.
+            GiverAction::SwitchRoute(_) => Some(GiverEvent::Switched(true)),
             GiverAction::SwitchBack(members) => {
                 ground.packets.stay(&self.tuples(&members));
                 None
             }
             GiverAction::Thaw(members) => {
-                ground.packets.thaw(&self.tuples(&members));
+                ground.packets.keep(&self.tuples(&members));
                 for member in &members {
                     drop(self.frozen.remove(member));
                 }
@@ -170,13 +163,14 @@ impl<'a> Giving<'a> {
         }
     }
 
-    /// Freezes these, their packets first; gives those that could not be.
+    /// Freezes these, their packets first: what comes is sent on already, for the other box to hold, as whoever has sent it
+    /// would repeat it only after a while. Gives those that could not be.
     async fn freeze(&mut self, members: &Members) -> Vec<Refused> {
         let ground = self.to.ground;
         self.since = Some(Instant::now());
         let flows = self.tuples(members);
-        if let Err(error) = ground.packets.freeze(&flows, FROZEN) {
-            ground.packets.thaw(&flows);
+        if let Err(error) = ground.packets.give(self.to.place, &flows, FROZEN) {
+            ground.packets.keep(&flows);
             let refused = members.iter().map(|&index| {
                 self.why.insert(index, error.to_string());
                 let why = Reason::Unfit;
@@ -204,7 +198,7 @@ impl<'a> Giving<'a> {
             refused.push(Refused { index, why: why.0 });
         }
         let stay = refused.iter().map(|it| it.index).collect();
-        ground.packets.thaw(&self.tuples(&stay));
+        ground.packets.keep(&self.tuples(&stay));
         refused
     }
 

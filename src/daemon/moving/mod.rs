@@ -6,6 +6,7 @@
 //! [`pepd_move::machine::Taker`] does, each over a [`wire`]. The packets are dropped and sent on by [`pepd_net::Moving`], the connections taken
 //! out of their sockets and put into others by [`pepd_relay::Mover`], and connection tracking is told of them by [`tracking`].
 
+mod coming;
 mod evacuation;
 mod figures;
 mod filtered;
@@ -120,7 +121,7 @@ impl Moving {
         let names = neighbors.map(|it| it.name.clone()).collect();
         let (moves, mover, observer) = (config.moves.clone(), relay.mover(), relay.observer());
         let sets = pepd_net::Moving::open(moves.neighbors.len())?;
-        let packets = Packets::new(sets, Arc::clone(&moving.renewed));
+        let packets = Packets::new(sets, Arc::clone(&moving.renewed), config.capture.mark.mask);
         let (is_ending, figures) = (Arc::clone(&moving.is_ending), moving.figures.clone());
         let begin = move || {
             let ground = Ground {
@@ -201,6 +202,8 @@ async fn run(ground: Rc<Ground>, mut inbox: UnboundedReceiver<(MoveOrder, Answer
     let tasks = LocalSet::new();
     let debtor = Rc::clone(&ground);
     tasks.spawn_local(async move { debtor.packets.pay().await });
+    let holder = Rc::clone(&ground);
+    tasks.spawn_local(async move { holder.packets.hold().await });
     if let Some(listen) = ground.moves.listen {
         tasks.spawn_local(take::listen(Rc::clone(&ground), listen));
     }

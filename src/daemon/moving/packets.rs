@@ -1,4 +1,5 @@
-//! What is done with the packets of connections that move: dropped while they are under way, and sent on.
+//! What is done with the packets of connections that move: what is to be sent is dropped while they are under way; what comes
+//! is sent on to the other box, which holds it ([`Coming`]).
 //!
 //! What ends that must not fail for long: a connection whose packets are dropped, or sent to and fro between two boxes,
 //! hangs. Where the kernel refuses it, it is owed, and tried again until it is done. And who no longer needs packets
@@ -13,8 +14,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use pepd_net::{GateError, Moving};
-use pepd_packet::FourTuple;
+use pepd_packet::{FourTuple, MarkMask};
 use tokio::time::sleep;
+
+use super::coming::Coming;
 
 /// The time after which what is owed is tried again.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -31,6 +34,7 @@ pub(super) struct Packets {
     sets: Moving,
     /// How many moves have the packets of a connection dropped.
     frozen: RefCell<BTreeMap<FourTuple, usize>>,
+    coming: Coming,
     owed: RefCell<Owed>,
     /// What is sent on, as [`either`] has it: to which neighbor, and since when.
     away: RefCell<BTreeMap<FourTuple, (usize, Instant)>>,
@@ -39,7 +43,7 @@ pub(super) struct Packets {
 }
 
 /// Gives a connection with its lower end first, as it is read back from the kernel's sets ([`Moving::sent_on`]).
-fn either(flow: &FourTuple) -> FourTuple {
+pub(super) fn either(flow: &FourTuple) -> FourTuple {
     FourTuple {
         client: flow.client.min(flow.server),
         server: flow.client.max(flow.server),
@@ -50,32 +54,50 @@ fn either(flow: &FourTuple) -> FourTuple {
 #[derive(Debug, Default)]
 struct Owed {
     thaw: BTreeSet<FourTuple>,
+    dismiss: BTreeSet<FourTuple>,
     /// And when.
     stay: BTreeMap<FourTuple, Instant>,
 }
 
 impl Packets {
-    pub(super) fn new(sets: Moving, renewed: Arc<AtomicBool>) -> Self {
+    pub(super) fn new(sets: Moving, renewed: Arc<AtomicBool>, mask: MarkMask) -> Self {
         Self {
             sets,
             frozen: RefCell::default(),
+            coming: Coming::new(mask),
             owed: RefCell::default(),
             away: RefCell::default(),
             renewed,
         }
     }
 
-    /// Has them be dropped for this move, too; whatever comes of it, they are to be thawed.
-    pub(super) fn freeze(&self, flows: &[FourTuple], ttl: Duration) -> Result<(), GateError> {
+    /// Has what comes for these be sent on to a neighbor, for it to hold, and what is sent dropped for this move, too;
+    /// whatever comes of it, they are to be [kept](Packets::keep), or to be thawed.
+    pub(super) fn give(
+        &self,
+        neighbor: usize,
+        flows: &[FourTuple],
+        ttl: Duration,
+    ) -> Result<(), GateError> {
         let mut frozen = self.frozen.borrow_mut();
         for flow in flows {
             *frozen.entry(*flow).or_default() += 1;
         }
         drop(frozen);
+        self.is_owed_no_more(flows);
+        self.sets.send_on(neighbor, flows)?;
+        self.note_away(neighbor, flows);
+        // Not at once: what was already on its way to a socket gets there.
         self.sets.freeze(flows, ttl)
     }
 
-    /// Has them be dropped for this move no longer.
+    /// Has all packets of these go to and fro again: they stay here.
+    pub(super) fn keep(&self, flows: &[FourTuple]) {
+        self.stay(flows);
+        self.thaw(flows);
+    }
+
+    /// Has what is sent be dropped for this move no longer.
     pub(super) fn thaw(&self, flows: &[FourTuple]) {
         let free = self.release(flows);
         if let Err(error) = self.sets.thaw(&free) {
@@ -84,14 +106,53 @@ impl Packets {
         }
     }
 
-    /// Has them be sent on to a neighbor.
-    pub(super) fn send_on(&self, neighbor: usize, flows: &[FourTuple]) -> Result<(), GateError> {
+    /// Has what comes for those of another box be held, for this move, too; whatever comes of it, they are to be
+    /// dismissed, or [let in](Packets::let_in).
+    pub(super) fn expect(&self, flows: &[FourTuple], ttl: Duration) -> Result<(), GateError> {
+        self.coming.expect(flows);
+        self.is_owed_no_more(flows);
+        self.sets.expect(flows, ttl)
+    }
+
+    /// Has what is held of those that this move has expected be dropped, and nothing more be held.
+    pub(super) fn dismiss(&self, flows: &[FourTuple]) {
+        let free = self.coming.dismiss(flows);
+        self.hold_no_more(&free);
+    }
+
+    /// Lets in what was held of connections that are served here now, and what still comes: it is sent on no longer. As long
+    /// as it is held none of it has the kernel remember to send it on.
+    pub(super) fn let_in(&self, flows: &[FourTuple]) {
+        self.coming.let_in(flows);
+        self.stay(flows);
+        // What came meanwhile.
+        self.coming.read_all();
+        self.hold_no_more(flows);
+        self.coming.read_all();
+    }
+
+    fn hold_no_more(&self, flows: &[FourTuple]) {
+        if let Err(error) = self.sets.dismiss(flows) {
+            tracing::warn!(%error, "packets of connections go on being held; it is tried again");
+            self.owed.borrow_mut().dismiss.extend(flows);
+        }
+    }
+
+    /// Has what is still to be done about these not be done: it is something else now.
+    fn is_owed_no_more(&self, flows: &[FourTuple]) {
         let mut owed = self.owed.borrow_mut();
         for flow in flows {
             owed.stay.remove(flow);
+            owed.dismiss.remove(flow);
         }
-        drop(owed);
-        self.sets.send_on(neighbor, flows)?;
+    }
+
+    /// Reads what is to be held, for ever.
+    pub(super) async fn hold(&self) {
+        self.coming.run().await;
+    }
+
+    fn note_away(&self, neighbor: usize, flows: &[FourTuple]) {
         let (mut away, now) = (self.away.borrow_mut(), Instant::now());
         if away.len() + flows.len() > MOST_KNOWN {
             away.retain(|_, (_, since)| now.duration_since(*since) < KNOWN);
@@ -99,7 +160,6 @@ impl Packets {
         let room = MOST_KNOWN.saturating_sub(away.len());
         let known = flows.iter().take(room);
         away.extend(known.map(|flow| (either(flow), (neighbor, now))));
-        Ok(())
     }
 
     /// Has them be sent on no longer.
@@ -119,15 +179,19 @@ impl Packets {
         owed.stay.extend(flows.iter().map(|flow| (*flow, due)));
     }
 
-    /// Has those of connections that are about to be served here be dropped no longer, for whatever move. What comes for them
-    /// may still be sent on: see [`Packets::stay`].
+    /// Has what connections send that are about to be served here be dropped no longer, for whatever move: they may have
+    /// been given away a moment ago. What comes for them is held until it is [let in](Packets::let_in).
     ///
     /// # Errors
     ///
     /// If the kernel refuses it: they are still dropped for this move.
     pub(super) fn arrive(&self, flows: &[FourTuple]) -> Result<(), GateError> {
-        self.sets.thaw(flows)?;
-        self.release(flows);
+        let (frozen, owed) = (self.frozen.borrow(), self.owed.borrow());
+        let is_frozen = |flow: &&FourTuple| frozen.contains_key(*flow) || owed.thaw.contains(*flow);
+        let those: Vec<_> = flows.iter().filter(is_frozen).copied().collect();
+        drop((frozen, owed));
+        self.sets.thaw(&those)?;
+        self.release(&those);
         Ok(())
     }
 
@@ -210,12 +274,18 @@ impl Packets {
         if !thaw.is_empty() && self.sets.thaw(&thaw).is_ok() {
             owed.thaw.clear();
         }
+        let dismiss: Vec<_> = owed.dismiss.iter().copied().collect();
+        if !dismiss.is_empty() && self.sets.dismiss(&dismiss).is_ok() {
+            owed.dismiss.clear();
+        }
         let now = Instant::now();
         let is_due = |(flow, due): (&FourTuple, &Instant)| (*due <= now).then_some(*flow);
         let stay: Vec<_> = owed.stay.iter().filter_map(is_due).collect();
         if !stay.is_empty() && self.sets.stay(&stay).is_ok() {
             owed.stay.retain(|_, due| *due > now);
         }
+        let unpaid = owed.dismiss.iter().map(either).collect();
+        self.coming.tend(now, &unpaid);
     }
 }
 
@@ -225,14 +295,14 @@ mod tests {
 
     #[test]
     fn what_another_move_has_dropped_stays_so() {
-        let packets = Packets::new(Moving::open(1).unwrap(), Arc::default());
+        let packets = Packets::new(Moving::open(1).unwrap(), Arc::default(), MarkMask(7));
         let flow = FourTuple {
             client: "10.1.0.2:40000".parse().unwrap(),
             server: "10.2.0.2:80".parse().unwrap(),
         };
         // There is no table here.
-        assert!(packets.freeze(&[flow], PAUSE).is_err());
-        assert!(packets.freeze(&[flow], PAUSE).is_err());
+        assert!(packets.give(0, &[flow], PAUSE).is_err());
+        assert!(packets.give(0, &[flow], PAUSE).is_err());
         assert!(packets.release(&[flow]).is_empty());
         assert_eq!(packets.release(&[flow]), [flow]);
         assert!(packets.frozen.borrow().is_empty());

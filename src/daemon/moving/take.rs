@@ -158,8 +158,8 @@ struct Taking<'a> {
     is_tracked: io::Result<bool>,
     /// How many of them have been promised room under the limits.
     welcome: u32,
-    /// Of these, those whose packets are dropped, and since when.
-    frozen: Vec<FourTuple>,
+    /// Of these, those of which what comes is held, and since when.
+    expected: Vec<FourTuple>,
     since: Instant,
     taker: Taker,
     actions: VecDeque<TakerAction>,
@@ -194,7 +194,7 @@ impl<'a> Taking<'a> {
             those,
             is_tracked,
             welcome: 0,
-            frozen: Vec::new(),
+            expected: Vec::new(),
             since: Instant::now(),
             taker,
             actions: actions.into(),
@@ -265,13 +265,13 @@ impl<'a> Taking<'a> {
             TakerAction::Discard => {
                 self.silent.clear();
                 self.forget();
-                self.thaw();
+                self.dismiss();
                 None
             }
         }
     }
 
-    /// Tells which of these are not welcome, and has the packets of the others dropped: those with the address that they
+    /// Tells which of these are not welcome, and has the packets of the others held: those with the address that they
     /// are translated to as well, as connection tracking here is about to give them to sockets that are to say nothing.
     async fn consider(&mut self, those: &[Offered]) -> Vec<Refused> {
         let ground = self.ground;
@@ -307,13 +307,13 @@ impl<'a> Taking<'a> {
         }
         ground.coming.set(ground.coming.get() + self.welcome);
         self.since = Instant::now();
-        let frozen = ground.packets.freeze(&welcome, FROZEN);
-        self.frozen = welcome;
-        match frozen {
+        let expected = ground.packets.expect(&welcome, FROZEN);
+        self.expected = welcome;
+        match expected {
             Ok(()) => refused,
             Err(error) => {
                 tracing::warn!(%error, "no connection is taken from another box");
-                self.thaw();
+                self.dismiss();
                 let all = (0..).zip(those);
                 let why = Reason::Kernel(0);
                 all.map(|(index, _)| Refused { index, why }).collect()
@@ -362,21 +362,18 @@ impl<'a> Taking<'a> {
         self.ground.tracking.forget(entered.into_values());
     }
 
-    /// Serves these, if what they send is let go; tells which are lost. What comes for them is sent on until they are
-    /// served, to the other box that drops it: if this process dies meanwhile, they are there, and reached, or here, and the
-    /// next one has what belongs to them stay.
+    /// Serves these, if what they send is let go; tells which are lost. What comes for them is held until they are
+    /// served, and that it is sent on is what the kernel goes on to know: if this process dies meanwhile, they are at the other
+    /// box, and reached, or here, and the next one has what belongs to them stay.
     fn activate(&mut self, id: MoveId, members: &Members) -> TakerEvent {
-        let those = members
-            .iter()
-            .filter_map(|&index| self.those.get(usize::from(index)));
-        let flows: Vec<_> = those.flat_map(Offered::tuples).collect();
+        let flows = self.tuples(members.iter().copied());
         if let Err(error) = self.arrive(&flows) {
             tracing::warn!(%error, "no connection is taken from another box");
             return TakerEvent::Unready(Reason::Route);
         }
-        // And what others of them had dropped, which stay where they are.
-        self.frozen.retain(|flow| !flows.contains(flow));
-        self.thaw();
+        // And what came for others of them, which stay where they are.
+        self.expected.retain(|flow| !flows.contains(flow));
+        self.dismiss();
         let now = Instant::now();
         let arrival = Arrival {
             from: self.neighbor.name.as_str().into(),
@@ -403,8 +400,16 @@ impl<'a> Taking<'a> {
                 }
             }
         }
-        self.ground.packets.stay(&flows);
+        let nobodys = self.tuples(lost.iter().map(|it| it.index));
+        self.ground.packets.dismiss(&nobodys);
+        self.ground.packets.let_in(&flows);
         TakerEvent::Activated(lost)
+    }
+
+    /// Gives what the packets of these have: see [`Offered::tuples`].
+    fn tuples(&self, indices: impl Iterator<Item = u16>) -> Vec<FourTuple> {
+        let those = indices.filter_map(|index| self.those.get(usize::from(index)));
+        those.flat_map(Offered::tuples).collect()
     }
 
     /// Has what belongs to these be dropped no longer. A kernel that is out of memory has some again soon, perhaps.
@@ -419,14 +424,16 @@ impl<'a> Taking<'a> {
         done
     }
 
-    fn thaw(&mut self) {
-        self.ground.packets.thaw(&std::mem::take(&mut self.frozen));
+    fn dismiss(&mut self) {
+        self.ground
+            .packets
+            .dismiss(&std::mem::take(&mut self.expected));
     }
 
     fn finish(mut self) {
         // What was never restored, or was lost.
         self.forget();
-        self.thaw();
+        self.dismiss();
         // Those that are here are counted as the others are.
         let coming = &self.ground.coming;
         coming.set(coming.get().saturating_sub(self.welcome));

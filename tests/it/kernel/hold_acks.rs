@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::thread;
 
 use anyhow::Result;
-use pepd_net::{Action, Away, HoldAcks, Plan, QueueBackend, Request, find_queue_backend};
+use pepd_net::{Action, Away, HoldQueue, Plan, QueueBackend, Request, find_queue_backend};
 use pepd_packet::QueueNumber;
 use pepd_sys::nfqueue::{MESSAGE_BYTES, Queue, Recipient, Room, Verdict, packets};
 use pepd_testbed::{require, wait_until};
@@ -26,7 +26,7 @@ fn holding_acks(backend: QueueBackend) -> Request {
         rule(&[], &[], &[SSH..=SSH], Action::Bypass),
         rule(&[], &[], &[], Action::HoldAcks),
     ];
-    request.hold_acks = Some(HoldAcks {
+    request.hold_acks = Some(HoldQueue {
         queue: QUEUE,
         backend,
     });

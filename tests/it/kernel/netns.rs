@@ -228,6 +228,7 @@ pub fn request() -> Request {
         handshake: Handshake::Early,
         queues: None,
         hold_acks: None,
+        hold_coming: None,
         measure: None,
         neighbors: Vec::new(),
         rules: Vec::new(),

@@ -12,6 +12,14 @@ pub struct Moves {
     pub neighbors: Vec<Neighbor>,
 }
 
+impl Moves {
+    /// Returns whether connections may come from other boxes.
+    #[must_use]
+    pub fn may_take(&self) -> bool {
+        self.listen.is_some() && !self.neighbors.is_empty()
+    }
+}
+
 /// `[[neighbor]]`: another box on a network of this one's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Neighbor {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use pepd_packet::FourTuple;
 
-use super::sets::{BRIEF, GateError, Sets};
+use super::sets::{BRIEF, Elements, GateError, Sets};
 use crate::nft::names::{DynamicSet, MOVED_SECONDS};
 use crate::prefix::Family;
 
@@ -23,9 +23,6 @@ pub struct Moving {
     neighbors: usize,
 }
 
-/// Elements, by the set that they are in.
-type Elements = Vec<(DynamicSet, Vec<Vec<u8>>)>;
-
 impl Moving {
     /// Opens a netlink socket of its own, for so many neighbors. It needs no table yet.
     ///
@@ -36,28 +33,42 @@ impl Moving {
         Sets::open().map(|sets| Moving { sets, neighbors })
     }
 
-    /// Has all packets of these connections be dropped, whether they come in or are sent, for `ttl` from now.
+    /// Has what is sent be dropped for `ttl` from now, and what comes, too, unless it is [sent on](Moving::send_on) or
+    /// [held](Moving::expect).
     ///
     /// # Errors
     ///
     /// [`GateError`]; ENOENT means that the table is gone, or has no neighbors.
     pub fn freeze(&self, flows: &[FourTuple], ttl: Duration) -> Result<(), GateError> {
-        self.some(flows, |flows| {
-            let put = elements(flows, DynamicSet::Frozen);
-            self.sets.change_together(&put, &[], ttl)
-        })
+        self.put(flows, ttl, |flows| elements(flows, DynamicSet::Frozen))
     }
 
-    /// Has them be dropped no longer. It is no error if they are not, or if there is no table.
+    /// Has what is sent be dropped no longer. It is no error if it is not, or if there is no table.
     ///
     /// # Errors
     ///
     /// [`GateError`].
     pub fn thaw(&self, flows: &[FourTuple]) -> Result<(), GateError> {
-        self.some(flows, |flows| {
-            let take = elements(flows, DynamicSet::Frozen);
-            Self::without_a_table(self.sets.change_together(&[], &take, BRIEF))
-        })
+        self.take(flows, |flows| elements(flows, DynamicSet::Frozen))
+    }
+
+    /// Has what comes for these connections be held, for `ttl` from now, or dropped where nothing holds it
+    /// ([`hold_coming`](crate::Request::hold_coming)): they are on their way here.
+    ///
+    /// # Errors
+    ///
+    /// As [`Moving::freeze`].
+    pub fn expect(&self, flows: &[FourTuple], ttl: Duration) -> Result<(), GateError> {
+        self.put(flows, ttl, |flows| elements(flows, DynamicSet::Coming))
+    }
+
+    /// Has it be held no longer. It is no error if it is not, or if there is no table.
+    ///
+    /// # Errors
+    ///
+    /// [`GateError`].
+    pub fn dismiss(&self, flows: &[FourTuple]) -> Result<(), GateError> {
+        self.take(flows, |flows| elements(flows, DynamicSet::Coming))
     }
 
     /// Has what comes for these connections be sent on to a neighbor, by its place in the request, and to no
@@ -80,12 +91,7 @@ impl Moving {
     ///
     /// [`GateError`].
     pub fn stay(&self, flows: &[FourTuple]) -> Result<(), GateError> {
-        self.some(flows, |flows| {
-            let taken = self
-                .sets
-                .change_together(&[], &self.elsewhere(flows), BRIEF);
-            Self::without_a_table(taken)
-        })
+        self.take(flows, |flows| self.elsewhere(flows))
     }
 
     /// Returns the connections of which what comes is sent on, each once and with the neighbor's place, whichever process
@@ -115,7 +121,7 @@ impl Moving {
         flows: &[FourTuple],
         mut change: impl FnMut(&[FourTuple]) -> Result<(), GateError>,
     ) -> Result<(), GateError> {
-        let at_once = 512 / (self.neighbors + 1);
+        let at_once = 384 / (self.neighbors + 2);
         flows.chunks(at_once.max(1)).try_for_each(&mut change)
     }
 
@@ -125,11 +131,30 @@ impl Moving {
             .collect()
     }
 
-    fn without_a_table(changed: Result<(), GateError>) -> Result<(), GateError> {
-        match changed {
-            Err(error) if error.is_of_no_table() => Ok(()),
-            changed => changed,
-        }
+    /// Has sets hold these elements.
+    fn put(
+        &self,
+        flows: &[FourTuple],
+        ttl: Duration,
+        elements: impl Fn(&[FourTuple]) -> Elements,
+    ) -> Result<(), GateError> {
+        self.some(flows, |flows| {
+            self.sets.change_together(&elements(flows), &[], ttl)
+        })
+    }
+
+    /// Has sets not hold these elements. It is no error if there is no table.
+    fn take(
+        &self,
+        flows: &[FourTuple],
+        elements: impl Fn(&[FourTuple]) -> Elements,
+    ) -> Result<(), GateError> {
+        self.some(flows, |flows| {
+            match self.sets.change_together(&[], &elements(flows), BRIEF) {
+                Err(error) if error.is_of_no_table() => Ok(()),
+                changed => changed,
+            }
+        })
     }
 }
 

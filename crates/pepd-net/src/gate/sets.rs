@@ -12,6 +12,9 @@ use crate::netlink::NetlinkError;
 use crate::nft::elements;
 use crate::nft::names::DynamicSet;
 
+/// Elements, by the set that they are in.
+pub(super) type Elements = Vec<(DynamicSet, Vec<Vec<u8>>)>;
+
 /// A socket on which elements are added and deleted.
 #[derive(Debug)]
 pub(super) struct Sets {
@@ -101,8 +104,10 @@ impl Sets {
         }
         let changed = self.transact(|changes| {
             for (set, keys) in take {
-                changes.add_all(set.name(), keys, BRIEF);
-                changes.delete_all(set.name(), keys);
+                for _ in 0..TWINS {
+                    changes.add_all(set.name(), keys, BRIEF);
+                    changes.delete_all(set.name(), keys);
+                }
             }
             for (set, keys) in put {
                 changes.add_all(set.name(), keys, ttl);
@@ -193,6 +198,11 @@ impl Classify for GateError {
 /// Elements that are changed in one transaction: the socket's buffer has room for the answers to
 /// three messages about each.
 const ELEMENTS_AT_ONCE: usize = 32;
+
+/// How many elements of one key a set may have: where a rule updates an element just as that comes into force, or goes, the
+/// kernel makes another one (nft_rhash_update, net/netfilter/nft_set_hash.c, finds none that is in force for both
+/// generations), and deletes one at a time.
+const TWINS: usize = 2;
 
 /// The time that an element gets which is deleted at once.
 pub(super) const BRIEF: Duration = Duration::from_secs(1);

@@ -38,7 +38,23 @@ pub(crate) fn rules(plan: &Plan) -> Vec<QueueRule> {
     }
     let mut rules = syn_rules(plan);
     rules.extend(ack_rules(plan));
+    rules.extend(coming_rules(plan));
     rules
+}
+
+/// Gives those for what belongs to connections that come from other boxes. What nobody reads is dropped.
+fn coming_rules(plan: &Plan) -> impl Iterator<Item = QueueRule> {
+    let rule = plan
+        .hold_coming
+        .zip(plan.coming_mark())
+        .map(|(held, mark)| {
+            let queue = held.queue;
+            format!(
+                "PREROUTING -p tcp -m mark --mark {mark} {NO_SYN} {COMMENT} -j NFQUEUE --queue-num \
+             {queue}"
+            )
+        });
+    of_each_family(plan, IptablesTable::Raw, rule)
 }
 
 /// Gives those for what is held while a link is away.
@@ -50,10 +66,18 @@ fn ack_rules(plan: &Plan) -> impl Iterator<Item = QueueRule> {
              {queue} --queue-bypass"
         )
     });
-    rule.into_iter().flat_map(|rule| {
+    of_each_family(plan, IptablesTable::Security, rule)
+}
+
+fn of_each_family(
+    plan: &Plan,
+    table: IptablesTable,
+    rule: Option<String>,
+) -> impl Iterator<Item = QueueRule> {
+    rule.into_iter().flat_map(move |rule| {
         plan.families.iter().map(move |&family| QueueRule {
             family,
-            table: IptablesTable::Security,
+            table,
             rule: rule.clone(),
         })
     })

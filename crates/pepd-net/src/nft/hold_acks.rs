@@ -15,7 +15,7 @@ use super::names::DynamicSet;
 use super::text::Ruleset;
 use crate::plan::{Plan, PlannedCampus};
 use crate::prefix::Family;
-use crate::request::{Action, HoldAcks, QueueBackend, Rule};
+use crate::request::{Action, HoldQueue, QueueBackend, Rule};
 
 /// Writes the chains through which segments come to the queue while a link is away.
 pub(super) fn hold_acks_chains(ruleset: &mut Ruleset, plan: &Plan) {
@@ -46,7 +46,7 @@ pub(super) fn hold_acks_chains(ruleset: &mut Ruleset, plan: &Plan) {
 
 /// Passes a segment to the queue: to nft's own, or by a mark to the one that iptables fills in
 /// `security`.
-fn queue_lines(plan: &Plan, HoldAcks { queue, backend }: HoldAcks) -> Vec<String> {
+fn queue_lines(plan: &Plan, HoldQueue { queue, backend }: HoldQueue) -> Vec<String> {
     match (backend, plan.away_mark()) {
         (QueueBackend::Nft, _) | (QueueBackend::Iptables, None) => {
             vec![format!("queue num {queue} bypass")]

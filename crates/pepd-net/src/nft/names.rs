@@ -209,6 +209,8 @@ pub(crate) enum DynamicSet {
     /// The connections of a family that are on their way to another box or from one, by the addresses and
     /// ports of what belongs to them: it is dropped.
     Frozen(Family),
+    /// Those that are on their way from one, in the same way: what comes for them is held.
+    Coming(Family),
     /// The connections of a family that have moved to this neighbor, in the same way: what belongs to them
     /// is sent on to it.
     Moved(Family, u8),
@@ -222,7 +224,7 @@ pub(crate) const GATES: [DynamicSet; 2] = [DynamicSet::Gate, DynamicSet::SecondG
 
 impl DynamicSet {
     /// Every dynamic set, in the order in which a table has them.
-    pub(crate) const ALL: [DynamicSet; 33] = [
+    pub(crate) const ALL: [DynamicSet; 35] = [
         DynamicSet::Gate,
         DynamicSet::SecondGate,
         DynamicSet::Readers,
@@ -248,6 +250,8 @@ impl DynamicSet {
         DynamicSet::Explored(Family::V6),
         DynamicSet::Frozen(Family::V4),
         DynamicSet::Frozen(Family::V6),
+        DynamicSet::Coming(Family::V4),
+        DynamicSet::Coming(Family::V6),
         DynamicSet::Moved(Family::V4, 0),
         DynamicSet::Moved(Family::V6, 0),
         DynamicSet::Moved(Family::V4, 1),
@@ -292,6 +296,8 @@ impl DynamicSet {
             DynamicSet::Explored(Family::V6) => "explored6",
             DynamicSet::Frozen(Family::V4) => "frozen4",
             DynamicSet::Frozen(Family::V6) => "frozen6",
+            DynamicSet::Coming(Family::V4) => "coming4",
+            DynamicSet::Coming(Family::V6) => "coming6",
             DynamicSet::Moved(Family::V4, 0) => "moved4_0",
             DynamicSet::Moved(Family::V6, 0) => "moved6_0",
             DynamicSet::Moved(Family::V4, 1) => "moved4_1",
@@ -320,7 +326,8 @@ impl DynamicSet {
             | DynamicSet::FullSources(_)
             | DynamicSet::AsymmetricRoutes(_)
             | DynamicSet::FloodedDestinations(_)
-            | DynamicSet::Frozen(_) => "timeout",
+            | DynamicSet::Frozen(_)
+            | DynamicSet::Coming(_) => "timeout",
             DynamicSet::Auto(_) | DynamicSet::Explored(_) => "interval, timeout",
         }
     }
@@ -345,7 +352,7 @@ impl DynamicSet {
             DynamicSet::HalfOpen(_) | DynamicSet::Ended(_) | DynamicSet::Watched(_) => 65536,
             DynamicSet::Auto(_) | DynamicSet::Explored(_) => 2 * AUTO_RANGES,
             // An element for each direction.
-            DynamicSet::Frozen(_) | DynamicSet::Moved(..) => 2 * MOVED,
+            DynamicSet::Frozen(_) | DynamicSet::Coming(_) | DynamicSet::Moved(..) => 2 * MOVED,
         }
     }
 
@@ -398,10 +405,14 @@ impl DynamicSet {
             DynamicSet::AsymmetricRoutes(Family::V6)
             | DynamicSet::Auto(Family::V6)
             | DynamicSet::Explored(Family::V6) => Some("ipv6_addr . ipv6_addr"),
-            DynamicSet::Frozen(Family::V4) | DynamicSet::Moved(Family::V4, _) => {
+            DynamicSet::Frozen(Family::V4)
+            | DynamicSet::Coming(Family::V4)
+            | DynamicSet::Moved(Family::V4, _) => {
                 Some("ipv4_addr . ipv4_addr . inet_service . inet_service")
             }
-            DynamicSet::Frozen(Family::V6) | DynamicSet::Moved(Family::V6, _) => {
+            DynamicSet::Frozen(Family::V6)
+            | DynamicSet::Coming(Family::V6)
+            | DynamicSet::Moved(Family::V6, _) => {
                 Some("ipv6_addr . ipv6_addr . inet_service . inet_service")
             }
             DynamicSet::SynRates

@@ -189,7 +189,7 @@ fn dynamic_sets(ruleset: &mut Ruleset, plan: &Plan) {
             DynamicSet::HalfOpen(family) | DynamicSet::Ended(family) => {
                 plan.families.contains(&family)
             }
-            DynamicSet::Frozen(family) => {
+            DynamicSet::Frozen(family) | DynamicSet::Coming(family) => {
                 !plan.neighbors.is_empty() && plan.families.contains(&family)
             }
             DynamicSet::Moved(family, neighbor) => {

@@ -5,6 +5,7 @@
 
 use pepd_packet::{PacketMark, QueueNumber};
 
+use super::queue::{Kind, Room};
 use crate::nfnetlink::{self, Attributes, Family, Flags, Header, MessageType, Subsystem, messages};
 
 const NFQNL_MSG_PACKET: MessageType = MessageType::of(Subsystem::QUEUE, 0);
@@ -19,6 +20,7 @@ const NFQA_CFG_FLAGS: u16 = 5;
 const NFQNL_CFG_CMD_BIND: u8 = 1;
 const NFQNL_COPY_PACKET: u8 = 2;
 const NFQA_CFG_F_FAIL_OPEN: u32 = 1;
+const NFQA_CFG_F_GSO: u32 = 4;
 
 const NFQA_PACKET_HDR: u16 = 1;
 const NFQA_VERDICT_HDR: u16 = 2;
@@ -94,16 +96,20 @@ fn packet<'a>(attributes: impl Iterator<Item = (u16, &'a [u8])>) -> Option<Packe
 }
 
 /// Binds the queue, all settings at once.
-pub(super) fn configure(queue: QueueNumber, copied: u32, max_packets: u32) -> Vec<u8> {
-    let mut params = copied.to_be_bytes().to_vec();
+pub(super) fn configure(queue: QueueNumber, room: Room) -> Vec<u8> {
+    let mut params = room.copied.to_be_bytes().to_vec();
     params.push(NFQNL_COPY_PACKET);
-    let flags = NFQA_CFG_F_FAIL_OPEN.to_be_bytes();
+    let flags = match room.kind {
+        Kind::Single => NFQA_CFG_F_FAIL_OPEN,
+        Kind::Merged => NFQA_CFG_F_GSO,
+    };
+    let mask = (NFQA_CFG_F_FAIL_OPEN | NFQA_CFG_F_GSO).to_be_bytes();
     message(NFQNL_MSG_CONFIG, Flags::ACK, queue, |attributes| {
         attributes.put(NFQA_CFG_CMD, &[NFQNL_CFG_CMD_BIND, 0, 0, 0]);
         attributes.put(NFQA_CFG_PARAMS, &params);
-        attributes.put(NFQA_CFG_QUEUE_MAXLEN, &max_packets.to_be_bytes());
-        attributes.put(NFQA_CFG_FLAGS, &flags);
-        attributes.put(NFQA_CFG_MASK, &flags);
+        attributes.put(NFQA_CFG_QUEUE_MAXLEN, &room.packets.to_be_bytes());
+        attributes.put(NFQA_CFG_FLAGS, &flags.to_be_bytes());
+        attributes.put(NFQA_CFG_MASK, &mask);
     })
 }
 
@@ -176,14 +182,20 @@ mod tests {
     fn requests_are_encoded_as_the_kernel_reads_them() {
         const QUEUE: QueueNumber = QueueNumber(7300);
         #[rustfmt::skip]
-        assert_eq!(configure(QUEUE, 2048, 16_384), [
+        assert_eq!(configure(QUEUE, Room::SYNS), [
             0x40, 0, 0, 0,  2, 3, 5, 0,  0, 0, 0, 0,  0, 0, 0, 0,  0, 0, 0x1c, 0x84,
             8, 0, 1, 0,  1, 0, 0, 0,
             9, 0, 2, 0,  0, 0, 8, 0,  2, 0, 0, 0,
             8, 0, 3, 0,  0, 0, 0x40, 0,
             8, 0, 5, 0,  0, 0, 0, 1,
-            8, 0, 4, 0,  0, 0, 0, 1,
+            8, 0, 4, 0,  0, 0, 0, 5,
         ]);
+        let merged = Room {
+            kind: Kind::Merged,
+            ..Room::SYNS
+        };
+        let flags = [8, 0, 5, 0, 0, 0, 0, 4];
+        assert!(configure(QUEUE, merged).windows(8).any(|it| it == flags));
         let accept = Verdict::Accept(PacketMark(0x7000_00aa));
         #[rustfmt::skip]
         assert_eq!(decide(QUEUE, 0x0102_0304, accept), [

@@ -8,4 +8,4 @@ mod message;
 mod queue;
 
 pub use message::{Hook, Packet, Verdict, packets};
-pub use queue::{MESSAGE_BYTES, Queue, Recipient, Room};
+pub use queue::{Kind, MESSAGE_BYTES, Queue, Recipient, Room};

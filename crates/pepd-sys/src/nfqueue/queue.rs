@@ -30,10 +30,22 @@ const BUFFER_BYTES: i32 = 2 * 1024 * 1024;
 pub struct Room {
     /// The bytes that are copied of a packet, at most [`MESSAGE_BYTES`] less what is around it.
     pub copied: u32,
-    /// The packets that the kernel holds before it lets them pass unread.
+    /// The packets that the kernel holds at most.
     pub packets: u32,
     /// The buffer of the socket, in bytes, for packets that have not been read.
     pub buffer: i32,
+    /// What is held, and what becomes of what there is no room for.
+    pub kind: Kind,
+}
+
+/// What a queue holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Packets as they were sent. What there is no room for passes unread.
+    Single,
+    /// Packets as the host has them, several segments of a connection in one perhaps (GRO). What there is no room
+    /// for is dropped.
+    Merged,
 }
 
 impl Room {
@@ -42,6 +54,7 @@ impl Room {
         copied: COPIED_BYTES,
         packets: MAX_PACKETS,
         buffer: BUFFER_BYTES,
+        kind: Kind::Single,
     };
 }
 
@@ -68,7 +81,7 @@ struct Due {
 
 /// A bound queue.
 ///
-/// It lets packets pass (fails open) when it is full or its reader is too slow. When the
+/// When it is full, or its reader is too slow, it lets packets pass or drops them, as its [`Kind`] says. When the
 /// last handle is dropped the kernel drops the packets it still holds
 /// (nfqnl_rcv_nl_event, net/netfilter/nfnetlink_queue.c).
 #[derive(Debug)]
@@ -94,7 +107,7 @@ impl Queue {
         socket.ignore_overflow()?;
         // A small buffer only means that packets pass unread earlier.
         let _ = sockopt::set_receive_buffer(socket.as_fd(), room.buffer);
-        socket.request(&message::configure(number, room.copied, room.packets))?;
+        socket.request(&message::configure(number, room))?;
         Ok(Self {
             socket,
             number,

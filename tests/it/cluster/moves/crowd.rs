@@ -3,6 +3,7 @@
 
 use std::env;
 use std::os::fd::AsFd as _;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
@@ -29,7 +30,7 @@ const BUSY: usize = 8;
 const RATE: u64 = 2_500_000;
 
 /// Carries something all the time; whether it is over is looked at now and then.
-type Carry = fn(&Pair, &AtomicBool) -> Result<()>;
+type Carry<'a> = &'a (dyn Fn(&Pair, &AtomicBool) -> Result<()> + Sync);
 
 fn size() -> Result<[usize; 2]> {
     let size = env::var(VARIABLE).unwrap_or_else(|_| SIZE.to_owned());
@@ -46,11 +47,17 @@ fn a_crowd_moves_to_and_fro() -> Result<()> {
     let [count, moves] = size()?;
     let ground = Ground::open(Family::V4, ["", ""])?;
     let pairs: Vec<_> = (0..count).map(|_| ground.pair()).collect::<Result<_>>()?;
-    let carry: [Carry; 4] = [
-        both_ways,
-        ping_pong,
-        |pair, over| one_way(&pair.server, &pair.client, 21, over),
-        |pair, over| one_way(&pair.client, &pair.server, 22, over),
+    let waits = Mutex::new(Vec::new());
+    let pings = |pair: &Pair, over: &AtomicBool| {
+        ping_pong(pair, over, |it| {
+            waits.lock().unwrap().push(it.as_secs_f64())
+        })
+    };
+    let carry: [Carry<'_>; 4] = [
+        &both_ways,
+        &pings,
+        &|pair, over| one_way(&pair.server, &pair.client, 21, over),
+        &|pair, over| one_way(&pair.client, &pair.server, 22, over),
     ];
     let (busy, idle) = pairs.split_at(carry.len() * BUSY);
     for end in busy.iter().flat_map(|pair| [&pair.client, &pair.server]) {
@@ -64,7 +71,7 @@ fn a_crowd_moves_to_and_fro() -> Result<()> {
         }
     }
     let over = AtomicBool::new(false);
-    let mut pauses = thread::scope(|scope| {
+    let pauses = thread::scope(|scope| {
         let (over, carry) = (&over, &carry);
         let busy = busy.iter().enumerate();
         let busy: Vec<_> = busy
@@ -86,13 +93,21 @@ fn a_crowd_moves_to_and_fro() -> Result<()> {
         pauses
     })?
     .concat();
-    pauses.sort_by(f64::total_cmp);
-    let quantile = |percent: usize| pauses[(pauses.len() - 1) * percent / 100] * 1e3;
+    // One for each connection and move, and those that have waited for something else.
+    let mut waits = waits.into_inner().unwrap();
+    waits.sort_by(|a, b| b.total_cmp(a));
+    waits.truncate(BUSY * moves);
     println!(
-        "{count} connections, {moves} moves of all: they stood still for {:.0} ms (half), {:.0} ms (99 %), {:.0} ms (longest)",
-        quantile(50),
-        quantile(99),
-        quantile(100)
+        "{count} connections, {moves} moves of all: they stood still for {}; the ends of {BUSY} that went to and fro waited {}",
+        quantiles(pauses),
+        quantiles(waits)
     );
     ground.no_resets()
+}
+
+fn quantiles(mut seconds: Vec<f64>) -> String {
+    seconds.sort_by(f64::total_cmp);
+    let quantile = |percent: usize| seconds[(seconds.len() - 1) * percent / 100] * 1e3;
+    let [half, most, longest] = [50, 99, 100].map(quantile);
+    format!("{half:.0} ms (half), {most:.0} ms (99 %), {longest:.0} ms (longest)")
 }

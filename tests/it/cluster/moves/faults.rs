@@ -90,9 +90,10 @@ fn the_tables_are_emptied_in_the_midst(
             let moving = scope.spawn(move || run(&mut order, LIMIT));
             let digit = if family == Family::V4 { 4 } else { 6 };
             let node = ground.node(BOXES[which]);
-            wait_until(LIMIT, "they are frozen", || {
-                let frozen = node.sh(&format!("nft list set inet pepd frozen{digit}"));
-                frozen.is_ok_and(|it| it.contains("elements"))
+            let set = ["frozen", "coming"][which];
+            wait_until(LIMIT, "they are on their way", || {
+                let those = node.sh(&format!("nft list set inet pepd {set}{digit}"));
+                those.is_ok_and(|it| it.contains("elements"))
             })?;
             node.sh(
                 "echo 'delete table inet pepd; delete table ip pepd; delete table ip6 pepd' | nft -f -",
@@ -118,6 +119,12 @@ fn each_call_fails(ground: &mut Ground, pairs: &[Pair], which: usize, fault: &st
         let faults = Faults::inject(daemon, "mover", &[&format!("{fault}:when={number}")])?;
         let said = ground.moves(0, &["--json"])?;
         if !faults.detach()? {
+            // Nor has anything else been in the way.
+            ensure!(
+                said.status.success(),
+                "call {number}: {said:?}\n{}",
+                ground.logs()
+            );
             break;
         }
         failed = number;

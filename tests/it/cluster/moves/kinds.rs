@@ -4,6 +4,7 @@
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use pepd_testbed::traffic::{End, Pair, Pattern, read, receive, send};
@@ -54,10 +55,11 @@ pub(super) fn both_ways(pair: &Pair, over: &AtomicBool) -> Result<()> {
     })
 }
 
-/// Sends a byte there and back again until it is over.
-pub(super) fn ping_pong(pair: &Pair, over: &AtomicBool) -> Result<()> {
+/// Sends a byte there and back again until it is over; tells how long each took.
+pub(super) fn ping_pong(pair: &Pair, over: &AtomicBool, took: impl Fn(Duration)) -> Result<()> {
     let mut count = 0_u8;
     while !over.load(Relaxed) {
+        let begun = Instant::now();
         for (from, to) in [(&pair.client, &pair.server), (&pair.server, &pair.client)] {
             let pattern = Pattern::new(u64::from(count));
             send(from, &pattern, 0, 1)?;
@@ -66,6 +68,7 @@ pub(super) fn ping_pong(pair: &Pair, over: &AtomicBool) -> Result<()> {
             pattern.verify(0, &byte)?;
         }
         count = count.wrapping_add(1);
+        took(begun.elapsed());
     }
     Ok(())
 }
@@ -90,7 +93,7 @@ fn connections_of_all_kinds_move(#[values(Family::V4, Family::V6)] family: Famil
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         let bulk = scope.spawn(|| both_ways(&bulk, &over));
-        let pings = scope.spawn(|| ping_pong(&pings, &over));
+        let pings = scope.spawn(|| ping_pong(&pings, &over, |_| ()));
         let down = scope.spawn(|| one_way(&by_client.server, &by_client.client, 15, &over));
         let up = scope.spawn(|| one_way(&by_server.client, &by_server.server, 16, &over));
         let fill = scope.spawn(|| send_until(&full.client, &filled, &over));

@@ -2,6 +2,7 @@
 
 mod crowd;
 mod drains;
+mod ends;
 mod faults;
 pub mod ground;
 mod kinds;

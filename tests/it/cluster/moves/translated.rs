@@ -114,7 +114,7 @@ fn the_tables_are_emptied(#[values(Family::V4, Family::V6)] family: Family) -> R
     thread::scope(|scope| {
         let streams = [
             scope.spawn(|| both_ways(&bulk, &over)),
-            scope.spawn(|| ping_pong(&pings, &over)),
+            scope.spawn(|| ping_pong(&pings, &over, |_| ())),
         ];
         let emptied = (|| {
             ground.all_move(0, 2)?;
@@ -152,7 +152,10 @@ fn it_moves_to_and_fro(
     thread::scope(|scope| {
         let streams = [
             ("both ways", scope.spawn(|| both_ways(&bulk, &over))),
-            ("ping-pong", scope.spawn(|| ping_pong(&pings, &over))),
+            (
+                "ping-pong",
+                scope.spawn(|| ping_pong(&pings, &over, |_| ())),
+            ),
         ];
         let moves = || {
             for turn in 0..7 {

@@ -27,6 +27,7 @@ pub(in crate::route) fn request(campuses: &[(&[&str], Via)], peers: &[&str]) -> 
         handshake: Handshake::Early,
         queues: None,
         hold_acks: None,
+        hold_coming: None,
         measure: None,
         neighbors: Vec::new(),
         campuses: campuses

@@ -1,0 +1,121 @@
+//! Whoever has sent something while his connection was on its way need not send it again: it was held.
+
+use std::fs;
+use std::net::TcpStream;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+
+use anyhow::{Context as _, Result, ensure};
+use pepd_packet::QueueNumber;
+use pepd_sys::nfqueue::{Queue, Room};
+use pepd_sys::tcp_info::tcp_info;
+use pepd_testbed::traffic::Pair;
+use pepd_testbed::{Family, Pepd, install, require};
+use rstest::rstest;
+
+use super::ground::Ground;
+use super::kinds::ping_pong;
+use crate::harness::PEPD;
+
+/// The moves, to and fro, and the connections.
+const MOVES: usize = 20;
+const PAIRS: usize = 8;
+
+/// Says how many segments an end has sent again that had not come. Where a move takes longer than its timer, it sends again
+/// what has, which the box says then.
+fn lost(end: &TcpStream) -> Result<i64> {
+    let info = tcp_info(end.as_fd())?;
+    let doubled = info.doubled_segments.context("Linux 4.19")?;
+    Ok(i64::from(info.retransmitted_segments) - i64::from(doubled))
+}
+
+#[rstest]
+fn what_comes_meanwhile_is_not_sent_again(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root, program("nft"));
+    let ground = Ground::open(family, ["", ""])?;
+    let pairs: Vec<_> = (0..PAIRS).map(|_| ground.pair()).collect::<Result<_>>()?;
+    let ends = || {
+        pairs
+            .iter()
+            .flat_map(|Pair { client, server }| [client, server])
+    };
+    let before: i64 = ends().map(lost).sum::<Result<_>>()?;
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let pings = pairs
+            .iter()
+            .map(|pair| scope.spawn(|| ping_pong(pair, &over, |_| ())));
+        let pings: Vec<_> = pings.collect();
+        let moved = (0..MOVES).try_for_each(|turn| {
+            let moved = ground.all_move(turn % 2, PAIRS).map(drop);
+            moved.with_context(|| format!("move {turn}\n{}", ground.logs()))
+        });
+        over.store(true, Relaxed);
+        for pings in pings {
+            pings.join().unwrap()?;
+        }
+        moved
+    })?;
+    // What is said of the last is there.
+    pairs.iter().try_for_each(|pair| pair.exchange(1))?;
+    let after: i64 = ends().map(lost).sum::<Result<_>>()?;
+    let lost = after - before;
+    ensure!(
+        lost == 0,
+        "{lost} segments were lost in {MOVES} moves of {PAIRS}\n{}",
+        ground.logs()
+    );
+    ground.no_resets()
+}
+
+/// Where nothing on the box that takes can hold packets, or another program reads what would be held, all is as well, but for
+/// what is sent again.
+#[rstest]
+fn connections_move_where_nothing_is_held(#[values(false, true)] is_read: bool) -> Result<()> {
+    const EARLY: &str = "[capture]\nhandshake = \"early\"\n";
+    require!(root, program("nft"));
+    let mut ground = Ground::open(Family::V4, [EARLY, EARLY])?;
+    let (status, log) = ground.daemons[1].take().context("a daemon")?.stop()?;
+    ensure!(status.success(), "{log}");
+    // Where nft has no queue, this is what there is of iptables.
+    let folder = tempfile::tempdir()?;
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
+    let mut search = std::env::var("PATH")?;
+    let reader = if is_read {
+        let open = || Ok(Queue::open(QueueNumber(7298), Room::SYNS)?);
+        Some(ground.node("two").run(open)?)
+    } else {
+        for name in ["iptables", "ip6tables"] {
+            install("/bin/false".as_ref(), &folder.path().join(name))?;
+        }
+        search = format!("{}:{search}", folder.path().display());
+        None
+    };
+    let pepd = Pepd::builder(PEPD).wrapper(&["env", &format!("PATH={search}")]);
+    ground.daemons[1] = Some(pepd.start(ground.node("two"), &(ground.config(1) + EARLY))?);
+    let pairs: Vec<_> = (0..PAIRS).map(|_| ground.pair()).collect::<Result<_>>()?;
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let pings = pairs
+            .iter()
+            .map(|pair| scope.spawn(|| ping_pong(pair, &over, |_| ())));
+        let pings: Vec<_> = pings.collect();
+        let moved = (0..4).try_for_each(|turn| {
+            let moved = ground.all_move(turn % 2, PAIRS).map(drop);
+            moved.with_context(|| format!("move {turn}\n{}", ground.logs()))
+        });
+        over.store(true, Relaxed);
+        for pings in pings {
+            pings.join().unwrap()?;
+        }
+        moved
+    })?;
+    let log = ground.daemon(1)?.log();
+    ensure!(log.contains("NFQUEUE 7298") == is_read, "{log}");
+    drop(reader);
+    ground.no_resets()
+}
