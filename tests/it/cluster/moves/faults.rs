@@ -115,6 +115,11 @@ fn the_tables_are_emptied_in_the_midst(
 fn each_call_fails(ground: &mut Ground, pairs: &[Pair], which: usize, fault: &str) -> Result<()> {
     let (mut failed, mut has_moved) = (0, false);
     for number in 1..MOST {
+        // A listener that could not be opened is tried again in a while.
+        wait_until(LIMIT, "the other box answers", || {
+            let asked = ground.moves(0, &["--dry-run"]);
+            asked.is_ok_and(|it| it.status.code() != Some(69))
+        })?;
         let daemon = ground.daemon(which)?.daemon()?;
         let faults = Faults::inject(daemon, "mover", &[&format!("{fault}:when={number}")])?;
         let said = ground.moves(0, &["--json"])?;
