@@ -37,6 +37,9 @@ const OPEN: Duration = Duration::from_secs(1);
 /// Packets read in a row before others have their turn.
 const PACKETS_PER_TURN: usize = 256;
 
+/// In which as many are read as the kernel holds.
+const TURNS: usize = ROOM.packets as usize / PACKETS_PER_TURN;
+
 /// What is held, each connection as [`either`] has it.
 #[derive(Debug)]
 pub(super) struct Coming {
@@ -120,9 +123,13 @@ impl Coming {
         flows.iter().filter(is_free).copied().collect()
     }
 
-    /// Reads what there is.
+    /// Reads what there is, and not for ever where more comes all the while.
     pub(super) fn read_all(&self) {
-        while !self.read() {}
+        for _ in 0..TURNS {
+            if self.read() {
+                return;
+            }
+        }
     }
 
     /// Does what is due, and forgets what was served long ago, but for those that the kernel goes on passing to the queue.
@@ -184,7 +191,7 @@ impl Coming {
     }
 
     /// Reads some packets; returns whether there are no more.
-    fn read(&self) -> bool {
+    pub(super) fn read(&self) -> bool {
         let queue = self.queue.borrow();
         let Some(queue) = &*queue else {
             return true;

@@ -125,8 +125,8 @@ impl Packets {
     pub(super) fn let_in(&self, flows: &[FourTuple]) {
         self.coming.let_in(flows);
         self.stay(flows);
-        // What came meanwhile.
-        self.coming.read_all();
+        // What came meanwhile; as long as it comes to the queue there is no end of it.
+        self.coming.read();
         self.hold_no_more(flows);
         self.coming.read_all();
     }
