@@ -22,6 +22,10 @@ use super::coming::Coming;
 /// The time after which what is owed is tried again.
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// The time in which another box, or the process after its own, has nothing be sent on here any more after a move that has
+/// broken off.
+const LATER: Duration = Duration::from_secs(5);
+
 /// For how long what is sent on is known here: as long as the kernel does at least.
 const KNOWN: Duration = Duration::from_hours(3);
 
@@ -114,10 +118,19 @@ impl Packets {
         self.sets.expect(flows, ttl)
     }
 
-    /// Has what is held of those that this move has expected be dropped, and nothing more be held.
+    /// Has what is held of those that this move has expected be dropped, and nothing more be held: nothing is sent on here.
     pub(super) fn dismiss(&self, flows: &[FourTuple]) {
         let free = self.coming.dismiss(flows);
         self.hold_no_more(&free);
+    }
+
+    /// The same where it may go on being sent on here for a moment: it is dropped as long. Routed, it would come to the ends
+    /// with what is between them and the box; and where it was sent on from here before, it would go to and fro.
+    pub(super) fn dismiss_later(&self, flows: &[FourTuple]) {
+        let free = self.coming.dismiss(flows);
+        if let Err(error) = self.sets.expect(&free, LATER) {
+            tracing::warn!(%error, "what belongs to connections that have not come is dropped for a while");
+        }
     }
 
     /// Lets in what was held of connections that are served here now, and what still comes: it is sent on no longer. As long

@@ -169,6 +169,8 @@ struct Taking<'a> {
     /// Those that connection tracking was told of, and had not known.
     entered: BTreeMap<u16, FourTuple>,
     served: u64,
+    /// Whether the other box has said that it gives nothing: then it sends nothing on here any more.
+    is_told: bool,
 }
 
 impl<'a> Taking<'a> {
@@ -203,6 +205,7 @@ impl<'a> Taking<'a> {
             silent: BTreeMap::new(),
             entered: BTreeMap::new(),
             served: 0,
+            is_told: false,
         };
         taking.run().await;
         ground.taking.borrow_mut().remove(&id);
@@ -229,7 +232,10 @@ impl<'a> Taking<'a> {
         let deadline = self.taker.deadline();
         tokio::select! {
             heard = heard(&mut self.wire, self.ground, deadline) => match heard {
-                Some(Ok(frame)) => TakerEvent::Received(frame),
+                Some(Ok(frame)) => {
+                    self.is_told |= matches!(frame, Frame::Abort(_));
+                    TakerEvent::Received(frame)
+                }
                 Some(Err(why)) => self.cut(&why),
                 None => TakerEvent::Tick,
             },
@@ -265,7 +271,13 @@ impl<'a> Taking<'a> {
             TakerAction::Discard => {
                 self.silent.clear();
                 self.forget();
-                self.dismiss();
+                match self.is_told {
+                    true => self.dismiss(),
+                    false => {
+                        let expected = std::mem::take(&mut self.expected);
+                        self.ground.packets.dismiss_later(&expected);
+                    }
+                }
                 None
             }
         }

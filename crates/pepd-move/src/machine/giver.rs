@@ -312,12 +312,10 @@ impl Giver {
         vec![GiverAction::Send(Frame::Abort(Reason::Cancelled))]
     }
 
-    /// Serves all of them again, and says so where the other box does not know.
+    /// Serves all of them again, and says so where the other box does not know: only once nothing goes there any more, as
+    /// it keeps nothing for them from then on.
     fn give_up(&mut self, why: Reason, say: bool) -> Actions {
         let mut actions = Vec::new();
-        if say {
-            actions.push(GiverAction::Send(Frame::Abort(why)));
-        }
         if matches!(
             self.state,
             State::Switching | State::Activating | State::Asking { .. }
@@ -327,6 +325,9 @@ impl Giver {
         }
         if self.state != State::Offered {
             actions.push(GiverAction::Thaw(self.members.clone()));
+        }
+        if say {
+            actions.push(GiverAction::Send(Frame::Abort(why)));
         }
         self.over(GiverOutcome::Stayed(why));
         actions

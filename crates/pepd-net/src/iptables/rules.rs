@@ -50,8 +50,8 @@ fn coming_rules(plan: &Plan) -> impl Iterator<Item = QueueRule> {
         .map(|(held, mark)| {
             let queue = held.queue;
             format!(
-                "PREROUTING -p tcp -m mark --mark {mark} {NO_SYN} {COMMENT} -j NFQUEUE --queue-num \
-             {queue}"
+                "PREROUTING -p tcp -m mark --mark {mark} -m tcp --tcp-flags SYN NONE {COMMENT} -j NFQUEUE \
+             --queue-num {queue}"
             )
         });
     of_each_family(plan, IptablesTable::Raw, rule)

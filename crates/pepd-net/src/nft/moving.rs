@@ -19,12 +19,15 @@
 
 use pepd_packet::MarkValue;
 
-use super::expr::{PLAIN, digit, ip, mark_is, set_bits};
+use super::expr::{digit, ip, mark_is, set_bits};
 use super::names::{DynamicSet, MOVED_SECONDS, SENT_ON};
 use super::text::Ruleset;
 use crate::plan::Plan;
 use crate::prefix::Family;
 use crate::request::QueueBackend;
+
+/// Neither a first SYN nor an answer to one.
+const NO_SYN: &str = "tcp flags & syn == 0";
 
 /// Before the guards of tunnels.
 const FIRST: &str = "raw - 4";
@@ -50,10 +53,7 @@ pub(super) fn moving_chains(ruleset: &mut Ruleset, plan: &Plan) {
     };
     let (mut incoming, mut outgoing) = (begin("prerouting", "iif"), begin("output", "oif"));
     // A copy that is sent on; what the relay's sockets send has marks.
-    outgoing.push(format!(
-        "tcp flags & rst == 0 {} accept",
-        mark_is(plan, MarkValue::NONE)
-    ));
+    outgoing.push(format!("{} accept", mark_is(plan, MarkValue::NONE)));
     for &family in &plan.families {
         let frozen = format!("{} @{}", key(family), DynamicSet::Frozen(family));
         outgoing.push(format!("{frozen} drop"));
@@ -82,13 +82,13 @@ pub(super) fn moving_chains(ruleset: &mut Ruleset, plan: &Plan) {
             "uncoming",
             &[
                 format!("type filter hook prerouting priority {HELD}; policy accept;"),
-                format!("meta l4proto tcp {PLAIN} {marked} drop"),
+                format!("meta l4proto tcp {NO_SYN} {marked} drop"),
             ],
         );
     }
 }
 
-/// Holds what comes for connections that come from another box; their ends begin no other meanwhile, and end none.
+/// Holds what comes for connections that come from another box; their ends begin no other meanwhile.
 fn coming(plan: &Plan, family: Family) -> Vec<String> {
     let coming = format!("{} @{}", key(family), DynamicSet::Coming(family));
     let held = plan.hold_coming.and_then(|held| match held.backend {
@@ -98,7 +98,7 @@ fn coming(plan: &Plan, family: Family) -> Vec<String> {
             Some(format!("{} accept", set_bits(plan, mark.value)))
         }
     });
-    let held = held.map(|held| format!("{PLAIN} {coming} {held}"));
+    let held = held.map(|held| format!("{NO_SYN} {coming} {held}"));
     held.into_iter().chain([format!("{coming} drop")]).collect()
 }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
 use anyhow::{Context as _, Result, ensure};
+use nix::sys::signal::Signal;
 use pepd_testbed::traffic::Pair;
 use pepd_testbed::{Family, require, run, wait_until};
 use rstest::rstest;
@@ -109,6 +110,60 @@ fn the_tables_are_emptied_in_the_midst(
         emptied?;
         ended.into_iter().collect::<Result<()>>()
     })?;
+    ground.no_resets()
+}
+
+/// Who gives dies in the midst, when what comes is sent on already: nothing of it is routed by the other box, to ends that would
+/// take it for what the box says.
+#[rstest]
+fn nothing_is_routed_when_a_move_breaks_off(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root, program("nft"));
+    let mut ground = Ground::open(family, ["", ""])?;
+    let pairs: Vec<_> = (0..PAIRS).map(|_| ground.pair()).collect::<Result<_>>()?;
+    // What they have is more than fits a small packet, and does not get over.
+    ground.node("two").sh("nft 'table inet hold {
+        counter routed { }
+        chain in {
+            type filter hook input priority 0
+            tcp dport 7310 meta length > 600 drop
+        }
+        chain pass {
+            type filter hook forward priority 0
+            meta l4proto tcp counter name routed
+        }
+    }'")?;
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let streams: Vec<_> = pairs
+            .iter()
+            .map(|pair| scope.spawn(|| both_ways(pair, &over)))
+            .collect();
+        let died = (|| {
+            let mut order = Command::new(PEPD);
+            order.args(["move", "--to", "two", "--socket"]);
+            order.arg(ground.socket(0));
+            let moving = scope.spawn(move || run(&mut order, LIMIT));
+            let digit = if family == Family::V4 { 4 } else { 6 };
+            wait_until(LIMIT, "what comes is sent on", || {
+                let script = format!("nft list set inet pepd moved{digit}_0");
+                let moved = ground.node("one").sh(&script);
+                moved.is_ok_and(|it| it.contains("elements"))
+            })?;
+            ground.daemon(0)?.dies(Signal::SIGKILL)?;
+            moving.join().unwrap()?;
+            wait_until(LIMIT, "they go on", || {
+                ground.flows(0).is_ok_and(|flows| flows.len() == PAIRS)
+            })
+        })();
+        over.store(true, Relaxed);
+        let ended: Vec<_> = streams.into_iter().map(|it| it.join().unwrap()).collect();
+        died?;
+        ended.into_iter().collect::<Result<()>>()
+    })?;
+    let routed = ground.node("two").sh("nft list counter inet hold routed")?;
+    ensure!(routed.contains("packets 0 "), "{routed}\n{}", ground.logs());
     ground.no_resets()
 }
 
