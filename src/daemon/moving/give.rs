@@ -121,10 +121,8 @@ impl<'a> Giving<'a> {
             GiverAction::Note(_) => None,
             // What comes is sent on since they were frozen, and where somebody has emptied the tables since, again.
             GiverAction::SwitchRoute(_) => Some(GiverEvent::Switched(true)),
-            GiverAction::SwitchBack(members) => {
-                ground.packets.stay(&self.tuples(&members));
-                None
-            }
+            // That ends as they are thawed, which is next.
+            GiverAction::SwitchBack(_) => None,
             GiverAction::Thaw(members) => {
                 ground.packets.keep(&self.tuples(&members));
                 for member in &members {

@@ -2,8 +2,8 @@
 //! hooks call them is in [`super::forward`] and [`super::untrack`].
 
 use super::expr::{
-    FIRST_SYN, FOREIGN, asymmetric_routes, choice, digit, ends, gate_closed, half_open, icmp, ip,
-    marked, remember, rule_lines, set_bits, set_mark, shut_gate, source,
+    FIRST_SYN, FOREIGN, NO_SYN, asymmetric_routes, choice, digit, ends, gate_closed, half_open,
+    icmp, ip, marked, remember, rule_lines, set_bits, set_mark, shut_gate, source,
 };
 use super::measure::is_measured;
 use super::names::{DynamicSet, SYN_KEY};
@@ -26,7 +26,7 @@ pub(super) fn own_chain(ruleset: &mut Ruleset, plan: &Plan) {
     own.extend(plan.families.iter().map(|&family| {
         let set = DynamicSet::Ended(family);
         let key = set.key().unwrap_or_default();
-        format!("tcp flags & syn == 0 {key} @{set} counter name late reject with tcp reset")
+        format!("{NO_SYN} {key} @{set} counter name late reject with tcp reset")
     }));
     // Never back to the chain that the packet came from: that one has decided.
     own.push("accept".to_owned());
@@ -128,7 +128,7 @@ pub(super) fn campus_chains(
         ));
     }
     // It brings a cookie back, and no SYN of its enters `input` now: see the module `passage`.
-    to.push(format!("tcp flags & syn == 0 {} accept", marked(plan)));
+    to.push(format!("{NO_SYN} {} accept", marked(plan)));
     // It must not reach this host, which would reset the client. The next one is routed.
     to.push(format!("{} counter name no_listener drop", shut_gate()));
     ruleset.chain(&format!("to_{index}"), Some(&campus.name), &to);

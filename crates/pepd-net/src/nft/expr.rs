@@ -20,6 +20,9 @@ pub(super) const STRAY_RST: &str = "tcp flags & (fin | syn | rst | ack) == rst";
 /// Neither a SYN nor a RST.
 pub(super) const PLAIN: &str = "tcp flags & (syn | rst) == 0";
 
+/// Neither a first SYN nor an answer to one.
+pub(super) const NO_SYN: &str = "tcp flags & syn == 0";
+
 /// Any RST.
 const RST: &str = "tcp flags & rst == rst";
 

@@ -19,15 +19,12 @@
 
 use pepd_packet::MarkValue;
 
-use super::expr::{digit, ip, mark_is, set_bits};
+use super::expr::{NO_SYN, digit, ip, mark_is, set_bits};
 use super::names::{DynamicSet, MOVED_SECONDS, SENT_ON};
 use super::text::Ruleset;
 use crate::plan::Plan;
 use crate::prefix::Family;
 use crate::request::QueueBackend;
-
-/// Neither a first SYN nor an answer to one.
-const NO_SYN: &str = "tcp flags & syn == 0";
 
 /// Before the guards of tunnels.
 const FIRST: &str = "raw - 4";

@@ -7,7 +7,7 @@ use std::thread;
 use anyhow::{Context as _, Result, ensure};
 use nix::sys::signal::Signal;
 use pepd_testbed::traffic::Pair;
-use pepd_testbed::{Family, require, run, wait_until};
+use pepd_testbed::{Family, Netns, require, run, wait_until};
 use rstest::rstest;
 use serde_json::Value;
 
@@ -85,16 +85,12 @@ fn the_tables_are_emptied_in_the_midst(
                     tcp dport 7310 meta length > 600 drop
                 }
             }'")?;
-            let mut order = Command::new(PEPD);
-            order.args(["move", "--to", "two", "--socket"]);
-            order.arg(ground.socket(0));
+            let mut order = order(&ground);
             let moving = scope.spawn(move || run(&mut order, LIMIT));
-            let digit = if family == Family::V4 { 4 } else { 6 };
             let node = ground.node(BOXES[which]);
             let set = ["frozen", "coming"][which];
             wait_until(LIMIT, "they are on their way", || {
-                let those = node.sh(&format!("nft list set inet pepd {set}{digit}"));
-                those.is_ok_and(|it| it.contains("elements"))
+                has_elements(node, &format!("{set}{}", digit(family)))
             })?;
             node.sh(
                 "echo 'delete table inet pepd; delete table ip pepd; delete table ip6 pepd' | nft -f -",
@@ -141,15 +137,11 @@ fn nothing_is_routed_when_a_move_breaks_off(
             .map(|pair| scope.spawn(|| both_ways(pair, &over)))
             .collect();
         let died = (|| {
-            let mut order = Command::new(PEPD);
-            order.args(["move", "--to", "two", "--socket"]);
-            order.arg(ground.socket(0));
+            let mut order = order(&ground);
             let moving = scope.spawn(move || run(&mut order, LIMIT));
-            let digit = if family == Family::V4 { 4 } else { 6 };
             wait_until(LIMIT, "what comes is sent on", || {
-                let script = format!("nft list set inet pepd moved{digit}_0");
-                let moved = ground.node("one").sh(&script);
-                moved.is_ok_and(|it| it.contains("elements"))
+                let set = format!("moved{}_0", digit(family));
+                has_elements(ground.node("one"), &set)
             })?;
             ground.daemon(0)?.dies(Signal::SIGKILL)?;
             moving.join().unwrap()?;
@@ -165,6 +157,27 @@ fn nothing_is_routed_when_a_move_breaks_off(
     let routed = ground.node("two").sh("nft list counter inet hold routed")?;
     ensure!(routed.contains("packets 0 "), "{routed}\n{}", ground.logs());
     ground.no_resets()
+}
+
+/// Has all move to the second box.
+fn order(ground: &Ground) -> Command {
+    let mut order = Command::new(PEPD);
+    order.args(["move", "--to", "two", "--socket"]);
+    order.arg(ground.socket(0));
+    order
+}
+
+/// The digit in the names of a family's sets.
+fn digit(family: Family) -> u8 {
+    match family {
+        Family::V4 => 4,
+        Family::V6 => 6,
+    }
+}
+
+fn has_elements(node: &Netns, set: &str) -> bool {
+    let those = node.sh(&format!("nft list set inet pepd {set}"));
+    those.is_ok_and(|it| it.contains("elements"))
 }
 
 fn each_call_fails(ground: &mut Ground, pairs: &[Pair], which: usize, fault: &str) -> Result<()> {
