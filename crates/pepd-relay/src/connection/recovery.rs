@@ -201,8 +201,9 @@ fn taken_error(from: &Noted, towards: &Noted, leg: &Figures, other: &Figures) ->
     let had_fin = match from.state {
         State::ShuttingDown | State::Done => true,
         State::SourceFailed => false,
-        // Nobody reads it any more.
-        State::SinkFailed => return None,
+        // Nobody reads it any more: it may have had one. Without a FIN of ours it is not closed by that.
+        State::SinkFailed if sent_fin => return None,
+        State::SinkFailed => false,
         State::Running if other.stage == Stage::Closed => sent_fin,
         State::Running => lag(from, leg, other) == 1,
     };

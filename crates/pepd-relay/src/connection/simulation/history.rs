@@ -72,6 +72,29 @@ impl History {
             )
     }
 
+    /// Both legs are reset with an urgent byte in hand, and the process dies as it has taken the client's error, when
+    /// nobody reads the client any more: what it was sent is lost with it, not missing.
+    pub(super) fn of_an_error_that_nobody_noted() -> Self {
+        use Side::{Client, Upstream};
+        Self {
+            room: [0, 1],
+            capacity: 3,
+            generosity: 4,
+            shortage: 0,
+            early: 0,
+            events: vec![
+                (Client, Event::Data(2)),
+                (Upstream, Event::Urgent(0)),
+                (Upstream, Event::Data(1)),
+                (Client, Event::Room(1)),
+                (Upstream, Event::Reset(ECONNRESET)),
+                (Client, Event::Reset(ECONNRESET)),
+            ],
+            deaths: vec![17, 15],
+            seed: 17_783_138_237_446_067_172,
+        }
+    }
+
     /// Returns the world in which it is about to happen, and a pool of pipes.
     pub(super) fn begin(&self) -> (Rc<World>, SimPool) {
         let upcoming: VecDeque<_> = self.events.iter().copied().collect();

@@ -163,6 +163,11 @@ fn goes_on(
     }
 }
 
+#[test]
+fn an_error_is_known_that_nobody_noted() {
+    relay_both_directions(&History::of_an_error_that_nobody_noted());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: 100_000,
