@@ -5,9 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use pepd_admin::wire::MoveReport;
-use pepd_move::machine::{
-    FROZEN_TIME, Giver, GiverAction, GiverEvent, GiverOutcome, Members, Noted,
-};
+use pepd_move::machine::{FROZEN_TIME, Giver, GiverAction, GiverEvent, GiverOutcome, Members};
 use pepd_move::wire::{Frame, Head, MOST_DATA, Offered, Reason, Refused};
 use pepd_packet::FourTuple;
 use pepd_relay::{Frozen, Stays};
@@ -32,6 +30,8 @@ pub(super) struct Giving<'a> {
     frozen: BTreeMap<u16, Frozen>,
     /// Why some stay, in more words than the other box has.
     why: BTreeMap<u16, String>,
+    /// How the session that had the offer has broken off.
+    broken: Option<String>,
     /// When they were frozen.
     since: Option<Instant>,
 }
@@ -52,6 +52,7 @@ impl<'a> Giving<'a> {
             wire: Some(wire),
             frozen: BTreeMap::new(),
             why: BTreeMap::new(),
+            broken: None,
             since: None,
         }
     }
@@ -98,7 +99,10 @@ impl<'a> Giving<'a> {
     }
 
     fn cut(&mut self, why: &Ended) -> GiverEvent {
-        tracing::debug!(neighbor = self.to.neighbor.name, %why, "a session about a move has ended");
+        if self.broken.is_none() {
+            tracing::warn!(neighbor = self.to.neighbor.name, %why, "the session about a move has broken off");
+            self.broken = Some(format!("the session with the other box broke off: {why}"));
+        }
         self.wire = None;
         GiverEvent::Cut
     }
@@ -114,15 +118,11 @@ impl<'a> Giving<'a> {
                 // A session of which something was half sent is over.
                 Some(sent.unwrap_or_else(|_| self.is_too_slow(&members)))
             }
-            GiverAction::Note(Some(Noted::Given)) => {
-                self.frozen.values().for_each(Frozen::give);
+            GiverAction::Give(members) => {
+                let given = members.iter().filter_map(|member| self.frozen.get(member));
+                given.for_each(Frozen::give);
                 None
             }
-            GiverAction::Note(_) => None,
-            // What comes is sent on since they were frozen, and where somebody has emptied the tables since, again.
-            GiverAction::SwitchRoute(_) => Some(GiverEvent::Switched(true)),
-            // That ends as they are thawed, which is next.
-            GiverAction::SwitchBack(_) => None,
             GiverAction::Thaw(members) => {
                 ground.packets.keep(&self.tuples(&members));
                 for member in &members {
@@ -255,7 +255,11 @@ impl<'a> Giving<'a> {
         let mut counts = (0_u64, 0_u64);
         for (index, candidate) in self.those.iter().enumerate() {
             let index = u16::try_from(index).unwrap_or(u16::MAX);
-            let words = |why: &Reason| self.why.get(&index).cloned().unwrap_or(why.to_string());
+            let words = |why: &Reason| {
+                let broken = self.broken.as_ref().filter(|_| *why == Reason::Cancelled);
+                let known = self.why.get(&index).or(broken);
+                known.cloned().unwrap_or(why.to_string())
+            };
             match (stay.get(&index), outcome) {
                 (Some(why @ Reason::Unfit), _) => again.push((candidate.clone(), words(why))),
                 (Some(why), _) => report.stayed.push(stayed(candidate, &words(why))),

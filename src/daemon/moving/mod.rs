@@ -2,8 +2,8 @@
 //! thread waits for other boxes, and gives them connections when it is told to. What the boxes say to each other
 //! and in which order is [`pepd_move`]'s; here it is done.
 //!
-//! [`order`] is what is asked for, [`give`] carries out what [`pepd_move::machine::Giver`] says, [`take`] what
-//! [`pepd_move::machine::Taker`] does, each over a [`wire`]. The packets are dropped and sent on by [`pepd_net::Moving`], the connections taken
+//! [`order`] is what is asked for, [`sessions`] are those of other boxes, [`give`] carries out what
+//! [`pepd_move::machine::Giver`] says, [`take`] what [`pepd_move::machine::Taker`] does, each over a [`wire`]. The packets are dropped and sent on by [`pepd_net::Moving`], the connections taken
 //! out of their sockets and put into others by [`pepd_relay::Mover`], and connection tracking is told of them by [`tracking`].
 
 mod coming;
@@ -15,6 +15,7 @@ pub mod keys;
 mod order;
 mod packets;
 mod select;
+mod sessions;
 mod take;
 mod tracking;
 mod wire;
@@ -45,7 +46,7 @@ pub use self::evacuation::Evacuation;
 pub use self::figures::MoveFigures;
 pub use self::keys::Keys;
 use self::packets::Packets;
-pub use self::take::sessions;
+pub use self::sessions::sessions;
 use self::tracking::Tracking;
 use crate::exit::{Failure, Result};
 
@@ -205,7 +206,7 @@ async fn run(ground: Rc<Ground>, mut inbox: UnboundedReceiver<(MoveOrder, Answer
     let holder = Rc::clone(&ground);
     tasks.spawn_local(async move { holder.packets.hold().await });
     if let Some(listen) = ground.moves.listen {
-        tasks.spawn_local(take::listen(Rc::clone(&ground), listen));
+        tasks.spawn_local(sessions::listen(Rc::clone(&ground), listen));
     }
     tasks
         .run_until(async {

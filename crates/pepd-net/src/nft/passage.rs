@@ -14,16 +14,13 @@
 //! `sent` and `delivered` are the last chains of their hooks, after all filters of the operator's,
 //! nft's and iptables' alike. They look at SYNs; every other packet leaves them at their first rule.
 
-use super::expr::{FIRST_SYN, PLAIN, digit, ends};
+use super::expr::{FIRST_SYN, NO_SYN, PLAIN, digit, ends};
 use super::text::Ruleset;
 use crate::plan::Plan;
 use crate::request::{Mark, SocketMarks};
 
 /// A SYN that answers one.
 const SYN_ACK: &str = "tcp flags & (fin | syn | rst | ack) == (syn | ack)";
-
-/// Lets go what is no SYN.
-const NO_SYN: &str = "tcp flags & syn == 0 accept";
 
 /// The last priority that there is (NF_IP_PRI_LAST, include/uapi/linux/netfilter_ipv4.h).
 const LAST: &str = "2147483647";
@@ -33,7 +30,7 @@ pub(super) fn passage_chains(ruleset: &mut Ruleset, plan: &Plan) {
     let Mark { value, mask } = plan.mark;
     let mut delivered = vec![
         format!("type filter hook input priority {LAST}; policy accept;"),
-        NO_SYN.to_owned(),
+        format!("{NO_SYN} accept"),
     ];
     for &family in &plan.families {
         let n = digit(family);
@@ -47,7 +44,7 @@ pub(super) fn passage_chains(ruleset: &mut Ruleset, plan: &Plan) {
     if plan.mark.sockets().is_some() {
         let mut sent = vec![
             format!("type filter hook output priority {LAST}; policy accept;"),
-            NO_SYN.to_owned(),
+            format!("{NO_SYN} accept"),
         ];
         sent.extend(departures(plan, "answered", "dialed"));
         ruleset.base_chain("sent", &sent);
