@@ -72,6 +72,9 @@ pub(crate) fn file(
     if let (Some(node), Some(moves)) = (&node, &moves) {
         moves::are_others(&root, node.name.as_ref(), moves, problems);
     }
+    if let (Some(capture), Some(moves)) = (&capture, &moves) {
+        moves::listen_elsewhere(&root, capture, moves, problems);
+    }
     if let Some(capture) = &capture {
         capture::mark_is_wide_enough(&root, capture, &rules, problems);
     }

@@ -1,5 +1,6 @@
 //! `[move]` and `[[neighbor]]`.
 
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
@@ -10,7 +11,7 @@ use super::peer::unicast;
 use crate::bounds;
 use crate::field::Field;
 use crate::keys;
-use crate::model::{Moves, Neighbor};
+use crate::model::{Capture, Moves, Neighbor};
 use crate::report::{Problem, Problems};
 use crate::section::Section;
 
@@ -45,7 +46,16 @@ pub(super) fn moves(root: &Section<'_>, is_fleet: bool, problems: &mut Problems)
         let name = section.required(problems, "name", "\"hb-b\"", |field| {
             field.name(bounds::NAME)
         });
-        let address = section.required(problems, "address", ADDRESS, address);
+        let address = section.required(problems, "address", ADDRESS, |field| {
+            let address = address(field)?;
+            match Some(address) == listen {
+                true => Err(field
+                    .problem(format!("the neighbor at `{address}` is this box itself"))
+                    .label("the `listen` of this box's `[move]`")
+                    .help("write what the other box has there")),
+                false => Ok(address),
+            }
+        });
         let key = section.required(problems, "key", KEY, key);
         let via = via(section, problems);
         if let (Some(name), Some(address), Some(key)) = (&name, address, key) {
@@ -54,6 +64,7 @@ pub(super) fn moves(root: &Section<'_>, is_fleet: bool, problems: &mut Problems)
         names.extend(name);
     }
     refuse_duplicates("neighbors", names.iter(), problems);
+    refuse_shared_keys(&sections, problems);
     if let (Some(listen), true) = (
         root.field("move"),
         neighbors.is_empty() && sections.is_empty(),
@@ -109,6 +120,43 @@ fn via(section: &Section<'_>, problems: &mut Problems) -> Vec<IpAddr> {
         via.push(ip);
     }
     via
+}
+
+/// Notes a problem for each key that another neighbor has as well.
+fn refuse_shared_keys(sections: &[Section<'_>], problems: &mut Problems) {
+    let mut seen = HashMap::new();
+    for field in sections.iter().filter_map(|section| section.field("key")) {
+        let Ok(path) = key(field) else { continue };
+        if let Some(first) = seen.insert(path, field.span()) {
+            problems.push(
+                field
+                    .problem("two neighbors have one key")
+                    .label("the second one's")
+                    .also(first, "the first one's")
+                    .help("make each pair of boxes a key of its own: with one, each could say that it is the other"),
+            );
+        }
+    }
+}
+
+/// Notes a problem where sessions would come to the port of what is captured.
+pub(super) fn listen_elsewhere(
+    root: &Section<'_>,
+    capture: &Capture,
+    moves: &Moves,
+    problems: &mut Problems,
+) {
+    let shared = moves.listen.filter(|it| it.port() == capture.port);
+    if let (Some(listen), Some(field)) = (shared, root.field("move")) {
+        problems.push(
+            Problem::new(
+                field.span(),
+                format!("`listen`: {listen} has the `port` of `[capture]`"),
+            )
+            .label("captured connections come to this port")
+            .help(format!("write another one: `listen = {ADDRESS}`")),
+        );
+    }
 }
 
 /// Notes a problem for a neighbor that is this box itself.

@@ -25,6 +25,21 @@ fn whole_file(#[context] case: Context, #[case] text: &str) {
     snapshot(&case, &refusal(text));
 }
 
+/// What is wrong with the other boxes.
+#[rstest]
+#[case::neighbor_is_this_box(
+    "[move]\nlisten = \"10.9.0.2:7310\"\n[[neighbor]]\nname = \"hb-b\"\naddress = \"10.9.0.2:7310\"\nkey = \"/k\"\n"
+)]
+#[case::neighbors_share_a_key(
+    "[[neighbor]]\nname = \"hb-b\"\naddress = \"10.9.0.2:7310\"\nkey = \"/k\"\n[[neighbor]]\nname = \"hb-c\"\naddress = \"10.9.0.3:7310\"\nkey = \"/k\"\n"
+)]
+#[case::moves_come_to_the_captured_port(
+    "[move]\nlisten = \"10.9.0.1:7300\"\n[[neighbor]]\nname = \"hb-b\"\naddress = \"10.9.0.2:7310\"\nkey = \"/k\"\n"
+)]
+fn neighbors(#[context] case: Context, #[case] more: &str) {
+    snapshot(&case, &refusal(&with(more)));
+}
+
 /// What is wrong in lines that follow a valid file, or in the one that is complete itself.
 #[rstest]
 #[case::unknown_section("[limit]\nconnections = 5\n")]
