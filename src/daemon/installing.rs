@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use pepd_config::Config;
 use pepd_net::{Installed, Plan};
-use pepd_relay::{ListenerAddress, Relay};
+use pepd_relay::{ListenerAddress, Observer, Relay};
 
 use crate::daemon::health::Look;
 use crate::daemon::requests::Requests;
@@ -29,6 +29,8 @@ pub(super) struct Wanted<'a> {
     pub(super) config: &'a Config,
     pub(super) listeners: &'a [ListenerAddress],
     pub(super) workers: NonZeroUsize,
+    /// What knows the connections that go on, if any do.
+    pub(super) live: Option<&'a Observer>,
 }
 
 /// Installs the kernel state, and looks what is in its way.
@@ -41,9 +43,10 @@ pub(super) async fn install(wanted: Wanted<'_>) -> Result<State> {
         config,
         listeners,
         workers,
+        live,
     } = wanted;
     let backend = resources::queue_backend(config).await?;
-    let plan = prepare::plan(config, listeners, workers, backend);
+    let plan = prepare::plan(config, listeners, workers, backend, live);
     let installed = pepd_net::install(&plan).await?;
     for warning in installed.warnings() {
         tracing::warn!("{warning}");

@@ -2,11 +2,11 @@
 //! a plan.
 
 use std::num::NonZeroUsize;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pepd_config::Config;
-use pepd_net::{Plan, QueueBackend};
-use pepd_relay::{ListenerAddress, Settings};
+use pepd_net::{Family, Plan, QueueBackend};
+use pepd_relay::{ListenerAddress, Observer, Settings};
 
 use crate::daemon::controls::Controls;
 use crate::daemon::resources::Descriptors;
@@ -107,12 +107,16 @@ pub async fn probe(settings: &Settings, notes: &mut Notes) -> Result {
     Ok(())
 }
 
-/// Plans the kernel state that goes with the relay's listeners.
+/// Plans the kernel state that goes with the relay's listeners, and with the connections that it goes on with.
 pub fn plan(
     config: &Config,
     listeners: &[ListenerAddress],
     workers: NonZeroUsize,
     backend: Option<QueueBackend>,
+    live: Option<&Observer>,
 ) -> Plan {
-    Plan::new(&wiring::request(config, listeners, workers, backend))
+    let flows = live.map(|it| it.flows().flows(Instant::now()));
+    let families = flows.iter().flatten().map(|it| Family::of(it.client.ip()));
+    let families = families.collect();
+    Plan::new(&wiring::request(config, listeners, workers, backend)).keeping(&families)
 }

@@ -59,7 +59,9 @@ impl Daemon {
         let measured = self.measuring.prepare(&config)?;
         let backend = resources::queue_backend(&config);
         let backend = self.requests.during(&mut self.keeper, backend).await??;
-        let plan = prepare::plan(&config, prepared.addresses(), self.workers, backend);
+        let live = self.keeper.relay.observer();
+        let addresses = prepared.addresses();
+        let plan = prepare::plan(&config, addresses, self.workers, backend, Some(&live));
         let replaced = self.installed.replace(&plan);
         self.requests.during(&mut self.keeper, replaced).await??;
         self.keeper.relay.reload(prepared, descriptors.pipes);

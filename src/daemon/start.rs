@@ -220,6 +220,7 @@ async fn bring_up(
         config,
         listeners: &listeners,
         workers,
+        live: None,
     };
     let (plan, installed, look) = install(wanted).await?;
     match relay.run() {
@@ -241,10 +242,12 @@ async fn bring_up_beside(
 ) -> Result<(Relay, Plan, Installed, Look)> {
     let (relay, listeners) = relay.listen(workers).await?;
     let relay = relay.run()?;
+    let live = relay.observer();
     let wanted = Wanted {
         config,
         listeners: &listeners,
         workers,
+        live: Some(&live),
     };
     let (plan, installed, look) = install_beside(&relay, wanted, ears, on_trial).await?;
     Ok((relay, plan, installed, look))

@@ -1,6 +1,6 @@
 //! The plan: everything that will be in the kernel, computed without looking at it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
 use pepd_packet::MarkValue;
@@ -39,7 +39,7 @@ pub struct Plan {
     pub(crate) neighbors: Vec<Neighbor>,
     /// The queue of what belongs to connections that come from them; none where it is dropped.
     pub(crate) hold_coming: Option<HoldQueue>,
-    /// The families that have a campus prefix; nothing is installed for the others.
+    /// The families that have a campus prefix, or connections that had one; nothing is installed for the others.
     pub(crate) families: Vec<Family>,
     /// The tunnels, in the order of [`Request::peers`].
     pub(crate) tunnels: Vec<Tunnel>,
@@ -116,6 +116,24 @@ impl Plan {
             captures: true,
             translates: false,
             families,
+        }
+    }
+
+    /// Makes the same plan for a host that has connections of these families as well, which have no campus
+    /// prefix any more: what comes for them still goes to their sockets.
+    #[must_use]
+    pub fn keeping(self, families: &BTreeSet<Family>) -> Plan {
+        let mut all = families.clone();
+        all.extend(&self.families);
+        let families: Vec<_> = all.into_iter().collect();
+        let peers = self.request.peers.iter();
+        Plan {
+            tunnels: peers
+                .map(|peer| Tunnel::new(&self.node, peer, &families))
+                .collect(),
+            next_hop: next_hop(&self.request, &families),
+            families,
+            ..self
         }
     }
 
@@ -279,10 +297,11 @@ impl Plan {
                 .prefixes
                 .retain(|prefix| Family::of(prefix.addr()) != family);
         }
+        let others = self.families.into_iter().filter(|it| *it != family);
         Plan {
             captures: self.captures,
             translates: self.translates,
-            ..Plan::new(&request)
+            ..Plan::new(&request).keeping(&others.collect())
         }
     }
 

@@ -21,7 +21,8 @@ pub enum Family {
 impl Family {
     pub(crate) const ALL: [Family; 2] = [Family::V4, Family::V6];
 
-    pub(crate) fn of(address: IpAddr) -> Family {
+    /// Gives that of an address.
+    pub fn of(address: IpAddr) -> Family {
         match address {
             IpAddr::V4(_) => Family::V4,
             IpAddr::V6(_) => Family::V6,

@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use anyhow::Result;
+use nix::sys::signal::Signal;
 use pepd_testbed::traffic::Pair;
 use pepd_testbed::{Family, Stage, Via, World, require, wait_until};
 use rstest::rstest;
@@ -101,6 +102,38 @@ fn a_reload_takes_effect_on_new_connections() -> Result<()> {
     stage.pepd()?.reload(&World::config())?;
     assert!(stage.world.probe(Family::V4)?.1);
     live.exchange(10_000)?;
+    stage.finish()
+}
+
+/// Connections go on whose family no campus has any more, over a reload and over a death, and new ones are routed.
+#[rstest]
+fn a_family_that_goes_takes_no_connection_along(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root);
+    let mut stage = Stage::open(Via::Pepd, PEPD)?;
+    let (live, split) = stage.world.probe(family)?;
+    assert!(split);
+    let kept = World::config();
+    let (gone, other) = match family {
+        Family::V4 => (["\"10.1.0.0/16\", ", "\"10.2.0.0/16\", "], Family::V6),
+        Family::V6 => ([", \"fd00:a::/48\"", ", \"fd00:b::/48\""], Family::V4),
+    };
+    let config = gone
+        .iter()
+        .fold(kept.clone(), |config, it| config.replace(it, ""));
+    assert!(config.len() < kept.len());
+    stage.pepd()?.reload(&config)?;
+    live.exchange(100_000)?;
+    assert!(!stage.world.probe(family)?.1, "it has no campus any more");
+    assert!(stage.world.probe(other)?.1);
+    stage.pepd()?.dies(Signal::SIGKILL)?;
+    live.exchange(100_000)?;
+    assert!(!stage.world.probe(family)?.1, "it has no campus any more");
+    assert!(stage.world.probe(other)?.1);
+    stage.pepd()?.reload(&kept)?;
+    assert!(stage.world.probe(family)?.1, "it has a campus again");
+    live.exchange(100_000)?;
     stage.finish()
 }
 
