@@ -78,13 +78,7 @@ fn the_tables_are_emptied_in_the_midst(
             .map(|pair| scope.spawn(|| both_ways(pair, &over)))
             .collect();
         let emptied = (|| {
-            // What they have is more than fits a small packet, and does not get over.
-            ground.node("two").sh("nft 'table inet hold {
-                chain in {
-                    type filter hook input priority 0
-                    tcp dport 7310 meta length > 600 drop
-                }
-            }'")?;
+            hold_back(&ground)?;
             let mut order = order(&ground);
             let moving = scope.spawn(move || run(&mut order, LIMIT));
             let node = ground.node(BOXES[which]);
@@ -118,13 +112,9 @@ fn nothing_is_routed_when_a_move_breaks_off(
     require!(root, program("nft"));
     let mut ground = Ground::open(family, ["", ""])?;
     let pairs: Vec<_> = (0..PAIRS).map(|_| ground.pair()).collect::<Result<_>>()?;
-    // What they have is more than fits a small packet, and does not get over.
+    hold_back(&ground)?;
     ground.node("two").sh("nft 'table inet hold {
         counter routed { }
-        chain in {
-            type filter hook input priority 0
-            tcp dport 7310 meta length > 600 drop
-        }
         chain pass {
             type filter hook forward priority 0
             meta l4proto tcp counter name routed
@@ -159,8 +149,20 @@ fn nothing_is_routed_when_a_move_breaks_off(
     ground.no_resets()
 }
 
+/// Holds back at the second box what moves: it is more than fits a small packet, and does not get over until the table
+/// `hold` is gone.
+pub(super) fn hold_back(ground: &Ground) -> Result<()> {
+    ground.node("two").sh("nft 'table inet hold {
+        chain in {
+            type filter hook input priority 0
+            tcp dport 7310 meta length > 600 drop
+        }
+    }'")?;
+    Ok(())
+}
+
 /// Has all move to the second box.
-fn order(ground: &Ground) -> Command {
+pub(super) fn order(ground: &Ground) -> Command {
     let mut order = Command::new(PEPD);
     order.args(["move", "--to", "two", "--socket"]);
     order.arg(ground.socket(0));
@@ -168,14 +170,14 @@ fn order(ground: &Ground) -> Command {
 }
 
 /// The digit in the names of a family's sets.
-fn digit(family: Family) -> u8 {
+pub(super) fn digit(family: Family) -> u8 {
     match family {
         Family::V4 => 4,
         Family::V6 => 6,
     }
 }
 
-fn has_elements(node: &Netns, set: &str) -> bool {
+pub(super) fn has_elements(node: &Netns, set: &str) -> bool {
     let those = node.sh(&format!("nft list set inet pepd {set}"));
     those.is_ok_and(|it| it.contains("elements"))
 }

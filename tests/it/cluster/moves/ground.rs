@@ -26,6 +26,9 @@ pub const BOXES: [&str; 2] = ["one", "two"];
 /// The key that both have.
 pub const KEY: &str = "5f2a1c9e7b3d4f60815a2c3e4d5f6071829304a5b6c7d8e9fa0b1c2d3e4f5061";
 
+/// One that is a third box's.
+const ANOTHER: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+
 /// All of it. The daemons come first: they end before their boxes do.
 pub struct Ground {
     pub daemons: Vec<Option<Pepd>>,
@@ -99,9 +102,11 @@ impl Ground {
             ))?;
         }
         let place = tempfile::tempdir()?;
-        let key = place.path().join("key");
-        fs::write(&key, KEY)?;
-        fs::set_permissions(&key, fs::Permissions::from_mode(0o600))?;
+        for (name, key) in [("key", KEY), ("key-of-another", ANOTHER)] {
+            let file = place.path().join(name);
+            fs::write(&file, key)?;
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o600))?;
+        }
         let mut ground = Self {
             daemons: vec![None, None],
             topology,

@@ -203,6 +203,7 @@ fn it_may_be_any_of_the_neighbors(#[values(Family::V4, Family::V6)] family: Fami
     let (before, two) = config.split_once("[[neighbor]]").context("a neighbor")?;
     let three = two
         .replace("two", "three")
+        .replace("/key\"", "/key-of-another\"")
         .replace("10.9.0.1", "10.9.0.77")
         .replace("fd00:9::1", "fd00:9::77");
     let config = format!("{before}[[neighbor]]{three}[[neighbor]]{two}");
