@@ -40,10 +40,9 @@ impl Elements {
     /// Returns how many there are, an interval being one.
     pub(crate) fn count(&self) -> usize {
         let ends = |element: &&Vec<u8>| {
-            attributes::read(element)
-                .filter(|(kind, _)| *kind == NFTA_SET_ELEM_FLAGS)
-                .filter_map(|(_, value)| Some(u32::from_be_bytes(*value.first_chunk()?)))
-                .any(|flags| flags & NFT_SET_ELEM_INTERVAL_END != 0)
+            let flags = attributes::find(element, NFTA_SET_ELEM_FLAGS);
+            let flags = flags.and_then(|value| value.first_chunk());
+            flags.is_some_and(|it| u32::from_be_bytes(*it) & NFT_SET_ELEM_INTERVAL_END != 0)
         };
         self.0.len() - self.0.iter().filter(ends).count()
     }
@@ -51,15 +50,10 @@ impl Elements {
     /// Returns their keys.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &[u8]> {
         self.0.iter().filter_map(|element| {
-            let key = one(element, NFTA_SET_ELEM_KEY)?;
-            one(key, NFTA_DATA_VALUE)
+            let key = attributes::find(element, NFTA_SET_ELEM_KEY)?;
+            attributes::find(key, NFTA_DATA_VALUE)
         })
     }
-}
-
-/// Returns the first attribute of a kind.
-fn one(list: &[u8], kind: u16) -> Option<&[u8]> {
-    attributes::read(list).find_map(|(of, value)| (of == kind).then_some(value))
 }
 
 /// Reads the elements of these sets and maps of pepd's table.

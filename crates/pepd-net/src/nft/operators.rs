@@ -104,26 +104,21 @@ fn makes_zone(message: &Message<'_>) -> bool {
         .filter(|(kind, _)| *kind == NFTA_RULE_EXPRESSIONS)
         .flat_map(|(_, list)| attributes::read(list));
     expressions.any(|(_, expression)| {
-        let data = value(expression, NFTA_EXPR_DATA).unwrap_or_default();
-        match value(expression, NFTA_EXPR_NAME) {
+        let data = attributes::find(expression, NFTA_EXPR_DATA).unwrap_or_default();
+        match attributes::find(expression, NFTA_EXPR_NAME) {
             Some(b"ct\0") => {
-                let key = value(data, NFTA_CT_KEY);
-                key == Some(&NFT_CT_ZONE.to_be_bytes()) && value(data, NFTA_CT_SREG).is_some()
+                let key = attributes::find(data, NFTA_CT_KEY);
+                key == Some(&NFT_CT_ZONE.to_be_bytes())
+                    && attributes::find(data, NFTA_CT_SREG).is_some()
             }
-            Some(b"target\0") if value(data, NFTA_TARGET_NAME) == Some(b"CT\0") => {
+            Some(b"target\0") if attributes::find(data, NFTA_TARGET_NAME) == Some(b"CT\0") => {
                 // Its flags, and the zone (struct xt_ct_target_info, include/uapi/linux/netfilter/xt_CT.h).
-                let info = value(data, NFTA_TARGET_INFO).unwrap_or_default();
+                let info = attributes::find(data, NFTA_TARGET_INFO).unwrap_or_default();
                 info.get(2..4).is_some_and(|zone| zone != [0; 2])
             }
             _ => false,
         }
     })
-}
-
-/// Returns the value of an attribute.
-fn value(list: &[u8], wanted: u16) -> Option<&[u8]> {
-    let mut found = attributes::read(list);
-    found.find(|(kind, _)| *kind == wanted).map(|(_, it)| it)
 }
 
 #[cfg(test)]

@@ -181,21 +181,21 @@ pub(super) fn answers<'a>(
 
 /// Reads where packets of a tuple come from and go to.
 fn tuple(tuple: &[u8]) -> Option<FourTuple> {
-    let within = |list, wanted| {
-        let mut found = attributes::read(list);
-        found
-            .find(|(kind, _)| *kind == wanted)
-            .map(|(_, value)| value)
-    };
     let (ip, protocol) = (
-        within(tuple, CTA_TUPLE_IP)?,
-        within(tuple, CTA_TUPLE_PROTO)?,
+        attributes::find(tuple, CTA_TUPLE_IP)?,
+        attributes::find(tuple, CTA_TUPLE_PROTO)?,
     );
-    let address = |[v4, v6]: [u16; 2]| match within(ip, v4) {
+    let address = |[v4, v6]: [u16; 2]| match attributes::find(ip, v4) {
         Some(octets) => Some(IpAddr::from(*octets.first_chunk::<4>()?)),
-        None => Some(IpAddr::from(*within(ip, v6)?.first_chunk::<16>()?)),
+        None => Some(IpAddr::from(
+            *attributes::find(ip, v6)?.first_chunk::<16>()?,
+        )),
     };
-    let port = |kind| Some(u16::from_be_bytes(*within(protocol, kind)?.first_chunk()?));
+    let port = |kind| {
+        Some(u16::from_be_bytes(
+            *attributes::find(protocol, kind)?.first_chunk()?,
+        ))
+    };
     Some(FourTuple {
         client: SocketAddr::new(
             address([CTA_IP_V4_SRC, CTA_IP_V6_SRC])?,

@@ -216,9 +216,8 @@ pub(super) fn counter(message: &Message<'_>) -> Option<(String, u64)> {
                 name = Some(text.trim_end_matches('\0').to_owned());
             }
             NFTA_OBJ_DATA => {
-                packets = attributes::read(value)
-                    .find(|(kind, _)| *kind == NFTA_COUNTER_PACKETS)
-                    .and_then(|(_, value)| Some(u64::from_be_bytes(value.try_into().ok()?)));
+                packets = attributes::find(value, NFTA_COUNTER_PACKETS)
+                    .and_then(|value| Some(u64::from_be_bytes(value.try_into().ok()?)));
             }
             _ => {}
         }

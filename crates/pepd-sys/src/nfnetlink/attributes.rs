@@ -64,6 +64,12 @@ pub fn read(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
+/// Returns the value of an attribute, if the list has it.
+pub fn find(list: &[u8], wanted: u16) -> Option<&[u8]> {
+    let mut found = read(list);
+    found.find(|(kind, _)| *kind == wanted).map(|(_, it)| it)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,6 +86,8 @@ mod tests {
         let read_back: Vec<_> = read(&bytes).collect();
         assert_eq!(read_back[0], (1, &[6][..]));
         assert_eq!((read_back.len(), read_back[1].0), (2, 2));
+        assert_eq!(find(&bytes, 1), Some(&[6][..]));
+        assert_eq!(find(&bytes, 3), None, "it is within another");
         let inner: Vec<_> = read(read_back[1].1).collect();
         assert_eq!(inner, [(3, &b"gate\0"[..]), (4, &[])]);
     }
