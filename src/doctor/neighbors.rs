@@ -103,7 +103,7 @@ pub fn judge(neighbors: &Neighbors, sysctls: &Sysctls, config: &Config) -> Vec<F
         let found = judge_one(known, sysctls, config);
         let well = Finding::ok(
             "neighbor",
-            "something listens there, and there is a way to it",
+            "something listens there, and there is a way to it; `pepd move --dry-run` tries the key, too",
         );
         let well = found.is_empty().then_some(well);
         let found = found.into_iter().chain(well);

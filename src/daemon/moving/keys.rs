@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::unistd::geteuid;
 use pepd_config::{Config, Neighbor};
 use pepd_move::session::{Key, Name};
 
@@ -40,7 +41,20 @@ impl Keys {
                 Failure::configuration(format!("[[neighbor]] {}: key {path}: {why}", neighbor.name))
             })
         });
-        Ok(Some(Self(Arc::new(keys.collect::<Result<_>>()?))))
+        let keys: BTreeMap<_, _> = keys.collect::<Result<_>>()?;
+        for (name, key) in &keys {
+            let other = keys
+                .iter()
+                .find(|(other, its)| *other < name && *its == key);
+            if let Some((other, _)) = other {
+                let [name, other] = [name, other].map(Name::as_str);
+                return Err(Failure::configuration(format!(
+                    "[[neighbor]] {name}: its key is that of {other}, too, so that each could say that it is the other: \
+                     make each pair of boxes a key of its own (`openssl rand -hex 32`)"
+                )));
+            }
+        }
+        Ok(Some(Self(Arc::new(keys))))
     }
 }
 
@@ -59,6 +73,9 @@ fn read(path: &Path) -> std::result::Result<String, String> {
     let found = file.metadata().map_err(text)?;
     if !found.is_file() {
         return Err("it is no file".to_owned());
+    }
+    if ![0, geteuid().as_raw()].contains(&found.uid()) {
+        return Err("it is not root's, and its owner may open it: chown root".to_owned());
     }
     if found.mode() & 0o077 != 0 {
         return Err("others than its owner may open it: chmod 600".to_owned());

@@ -69,11 +69,8 @@ pub(crate) fn file(
     dlep::links_have_modems(&root, &modems, problems);
     let rules = rule::rules(&root, &campuses, problems);
     rule::weights_have_a_rate(&root, &legs, problems);
-    if let (Some(node), Some(moves)) = (&node, &moves) {
-        moves::are_others(&root, node.name.as_ref(), moves, problems);
-    }
-    if let (Some(capture), Some(moves)) = (&capture, &moves) {
-        moves::listen_elsewhere(&root, capture, moves, problems);
+    if let (Some(node), Some(capture), Some(moves)) = (&node, &capture, &moves) {
+        moves::fit(&root, node, (capture, &admin), moves, problems);
     }
     if let Some(capture) = &capture {
         capture::mark_is_wide_enough(&root, capture, &rules, problems);

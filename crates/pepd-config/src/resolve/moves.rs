@@ -1,17 +1,19 @@
 //! `[move]` and `[[neighbor]]`.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use toml::Spanned;
 
 use super::duplicates::refuse_duplicates;
+use super::node::NodeDraft;
 use super::peer::unicast;
 use crate::bounds;
 use crate::field::Field;
 use crate::keys;
-use crate::model::{Capture, Moves, Neighbor};
+use crate::model::{Admin, Capture, Moves, Neighbor};
 use crate::report::{Problem, Problems};
 use crate::section::Section;
 
@@ -57,14 +59,15 @@ pub(super) fn moves(root: &Section<'_>, is_fleet: bool, problems: &mut Problems)
             }
         });
         let key = section.required(problems, "key", KEY, key);
-        let via = via(section, problems);
+        let via = via(section, listen.map(|it| it.ip()), problems);
         if let (Some(name), Some(address), Some(key)) = (&name, address, key) {
             neighbors.push(neighbor(name, address, &via, key));
         }
         names.extend(name);
     }
     refuse_duplicates("neighbors", names.iter(), problems);
-    refuse_shared_keys(&sections, problems);
+    refuse_shared(&sections, "address", address, problems);
+    refuse_shared(&sections, "key", key, problems);
     if let (Some(listen), true) = (
         root.field("move"),
         neighbors.is_empty() && sections.is_empty(),
@@ -97,7 +100,7 @@ fn neighbor(name: &Spanned<&str>, address: SocketAddr, via: &[IpAddr], key: Path
 }
 
 /// Reads the neighbor's addresses, at most one of each family.
-fn via(section: &Section<'_>, problems: &mut Problems) -> Vec<IpAddr> {
+fn via(section: &Section<'_>, own: Option<IpAddr>, problems: &mut Problems) -> Vec<IpAddr> {
     let Some(list) = section.optional(problems, "via", |field| field.list(VIA)) else {
         return Vec::new();
     };
@@ -117,50 +120,90 @@ fn via(section: &Section<'_>, problems: &mut Problems) -> Vec<IpAddr> {
                     )),
             );
         }
+        if own == Some(ip) {
+            problems.push(
+                field
+                    .problem(format!("`{ip}` is this box's own address"))
+                    .label("the address of its `[move] listen`")
+                    .help("write the neighbor's address on the network of both"),
+            );
+        }
         via.push(ip);
     }
     via
 }
 
-/// Notes a problem for each key that another neighbor has as well.
-fn refuse_shared_keys(sections: &[Section<'_>], problems: &mut Problems) {
+/// Notes a problem for each address, or key, that another neighbor has as well.
+fn refuse_shared<T: Eq + Hash>(
+    sections: &[Section<'_>],
+    name: &'static str,
+    read: impl Fn(Field<'_>) -> Result<T, Problem>,
+    problems: &mut Problems,
+) {
+    let help = match name {
+        "key" => {
+            "make each pair of boxes a key of its own: with one, each could say that it is the other"
+        }
+        _ => "write for each what it has in its own `[move]`",
+    };
     let mut seen = HashMap::new();
-    for field in sections.iter().filter_map(|section| section.field("key")) {
-        let Ok(path) = key(field) else { continue };
-        if let Some(first) = seen.insert(path, field.span()) {
+    for field in sections.iter().filter_map(|section| section.field(name)) {
+        let Ok(value) = read(field) else { continue };
+        if let Some(first) = seen.insert(value, field.span()) {
             problems.push(
                 field
-                    .problem("two neighbors have one key")
+                    .problem(format!("two neighbors have one {name}"))
                     .label("the second one's")
                     .also(first, "the first one's")
-                    .help("make each pair of boxes a key of its own: with one, each could say that it is the other"),
+                    .help(help),
             );
         }
     }
 }
 
-/// Notes a problem where sessions would come to the port of what is captured.
-pub(super) fn listen_elsewhere(
+/// Notes problems with the other sections.
+pub(super) fn fit(
     root: &Section<'_>,
-    capture: &Capture,
+    node: &NodeDraft<'_>,
+    others: (&Capture, &Admin),
     moves: &Moves,
     problems: &mut Problems,
 ) {
-    let shared = moves.listen.filter(|it| it.port() == capture.port);
-    if let (Some(listen), Some(field)) = (shared, root.field("move")) {
+    are_others(root, node.name.as_ref(), moves, problems);
+    listen_elsewhere(root, others, moves, problems);
+}
+
+/// Notes a problem where something else of pepd's listens at the place at which other boxes hand connections over.
+fn listen_elsewhere(
+    root: &Section<'_>,
+    (capture, admin): (&Capture, &Admin),
+    moves: &Moves,
+    problems: &mut Problems,
+) {
+    let section = root.table(problems, "move", keys::MOVE);
+    let field = section.and_then(|it| it.field("listen"));
+    let (Some(listen), Some(field)) = (moves.listen, field) else {
+        return;
+    };
+    let taken = if listen.port() == capture.port {
+        Some(("`[capture] port`", "captured connections come to this port"))
+    } else if admin.metrics == Some(listen) {
+        Some(("`[admin] metrics`", "metrics are served here"))
+    } else {
+        None
+    };
+    if let Some((whose, label)) = taken {
         problems.push(
-            Problem::new(
-                field.span(),
-                format!("`listen`: {listen} has the `port` of `[capture]`"),
-            )
-            .label("captured connections come to this port")
-            .help(format!("write another one: `listen = {ADDRESS}`")),
+            field
+                .problem(format!("`listen`: {listen} is the place of {whose}"))
+                .label(label)
+                .help("write another port; the other boxes' `address` has it, too"),
         );
     }
 }
 
 /// Notes a problem for a neighbor that is this box itself.
-pub(super) fn are_others(
+fn are_others(
     root: &Section<'_>,
     own: Option<&Spanned<&str>>,
     moves: &Moves,

@@ -33,6 +33,12 @@ fn whole_file(#[context] case: Context, #[case] text: &str) {
 #[case::neighbors_share_a_key(
     "[[neighbor]]\nname = \"hb-b\"\naddress = \"10.9.0.2:7310\"\nkey = \"/k\"\n[[neighbor]]\nname = \"hb-c\"\naddress = \"10.9.0.3:7310\"\nkey = \"/k\"\n"
 )]
+#[case::neighbors_share_an_address(
+    "[[neighbor]]\nname = \"hb-b\"\naddress = \"10.9.0.2:7310\"\nkey = \"/k\"\n[[neighbor]]\nname = \"hb-c\"\naddress = \"10.9.0.2:7310\"\nkey = \"/l\"\n"
+)]
+#[case::moves_come_to_the_metrics(
+    "[admin]\nmetrics = \"10.9.0.1:9730\"\n[move]\nlisten = \"10.9.0.1:9730\"\n[[neighbor]]\nname = \"hb-b\"\naddress = \"10.9.0.2:7310\"\nkey = \"/k\"\n"
+)]
 #[case::moves_come_to_the_captured_port(
     "[move]\nlisten = \"10.9.0.1:7300\"\n[[neighbor]]\nname = \"hb-b\"\naddress = \"10.9.0.2:7310\"\nkey = \"/k\"\n"
 )]
