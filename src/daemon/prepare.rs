@@ -1,11 +1,12 @@
 //! What a start and a reload do alike: a configuration becomes settings that the kernel grants, and
 //! a plan.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
 use pepd_config::Config;
-use pepd_net::{Family, Plan, QueueBackend};
+use pepd_net::{Family, Moving, Plan, QueueBackend};
 use pepd_relay::{ListenerAddress, Observer, Settings};
 
 use crate::daemon::controls::Controls;
@@ -107,7 +108,21 @@ pub async fn probe(settings: &Settings, notes: &mut Notes) -> Result {
     Ok(())
 }
 
-/// Plans the kernel state that goes with the relay's listeners, and with the connections that it goes on with.
+/// Gives the families of what comes here and is sent on to other boxes, as the kernel has it.
+fn sent_on(config: &Config) -> BTreeSet<Family> {
+    let all = match config.moves.neighbors.len() {
+        0 => return BTreeSet::new(),
+        neighbors => Moving::open(neighbors).and_then(|moving| moving.sent_on()),
+    };
+    let flows = all.unwrap_or_else(|error| {
+        tracing::warn!(%error, "whether anything is sent on to other boxes is not known");
+        BTreeMap::new()
+    });
+    flows.keys().map(|it| Family::of(it.client.ip())).collect()
+}
+
+/// Plans the kernel state that goes with the relay's listeners, with the connections that it goes on with, and with those
+/// that have moved to other boxes.
 pub fn plan(
     config: &Config,
     listeners: &[ListenerAddress],
@@ -117,6 +132,7 @@ pub fn plan(
 ) -> Plan {
     let flows = live.map(|it| it.flows().flows(Instant::now()));
     let families = flows.iter().flatten().map(|it| Family::of(it.client.ip()));
-    let families = families.collect();
+    let mut families: BTreeSet<_> = families.collect();
+    families.extend(live.iter().flat_map(|_| sent_on(config)));
     Plan::new(&wiring::request(config, listeners, workers, backend)).keeping(&families)
 }

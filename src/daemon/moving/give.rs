@@ -11,7 +11,7 @@ use pepd_packet::FourTuple;
 use pepd_relay::{Frozen, Stays};
 use tokio::time::timeout_at;
 
-use super::order::{Destination, moved, stayed};
+use super::order::{BYTES_TOGETHER, Destination, moved, stayed};
 use super::select::Candidate;
 use super::wire::{Ended, Wire, heard};
 use crate::ui::format;
@@ -30,6 +30,10 @@ pub(super) struct Giving<'a> {
     frozen: BTreeMap<u16, Frozen>,
     /// Why some stay, in more words than the other box has.
     why: BTreeMap<u16, String>,
+    /// The data that those have which were too much together.
+    heavy: BTreeMap<u16, u64>,
+    /// Whether it was given up as the daemon ends.
+    is_given_up: bool,
     /// How the session that had the offer has broken off.
     broken: Option<String>,
     /// When they were frozen.
@@ -52,6 +56,8 @@ impl<'a> Giving<'a> {
             wire: Some(wire),
             frozen: BTreeMap::new(),
             why: BTreeMap::new(),
+            heavy: BTreeMap::new(),
+            is_given_up: false,
             broken: None,
             since: None,
         }
@@ -75,11 +81,17 @@ impl<'a> Giving<'a> {
 
     /// Waits for what happens next.
     async fn event(&mut self) -> GiverEvent {
-        let deadline = self.giver.deadline();
-        match heard(&mut self.wire, self.to.ground, deadline).await {
-            Some(Ok(frame)) => GiverEvent::Received(frame),
-            Some(Err(why)) => self.cut(&why),
-            None => GiverEvent::Tick,
+        let (deadline, ground) = (self.giver.deadline(), self.to.ground);
+        tokio::select! {
+            heard = heard(&mut self.wire, ground, deadline) => match heard {
+                Some(Ok(frame)) => GiverEvent::Received(frame),
+                Some(Err(why)) => self.cut(&why),
+                None => GiverEvent::Tick,
+            },
+            () = ground.is_given_up(), if !self.is_given_up => {
+                self.is_given_up = true;
+                GiverEvent::Cancelled
+            }
         }
     }
 
@@ -114,9 +126,16 @@ impl<'a> Giving<'a> {
             GiverAction::Freeze(members) => Some(GiverEvent::Frozen(self.freeze(&members).await)),
             GiverAction::Transfer(members) => {
                 let deadline = self.giver.deadline().unwrap_or_else(Instant::now);
-                let sent = timeout_at(deadline.into(), self.transfer(&members)).await;
+                let sent = tokio::select! {
+                    sent = timeout_at(deadline.into(), self.transfer(&members)) => sent.ok(),
+                    () = ground.is_given_up() => Some(GiverEvent::Cut),
+                };
                 // A session of which something was half sent is over.
-                Some(sent.unwrap_or_else(|_| self.is_too_slow(&members)))
+                Some(match sent {
+                    Some(GiverEvent::Cut) => self.cut(&Ended::Ending),
+                    Some(event) => event,
+                    None => self.is_too_slow(&members),
+                })
             }
             GiverAction::Give(members) => {
                 let given = members.iter().filter_map(|member| self.frozen.get(member));
@@ -181,11 +200,20 @@ impl<'a> Giving<'a> {
             Some(async move { (index, candidate, ground.mover.freeze(candidate.id).await) })
         });
         let mut refused = Vec::new();
+        let mut bytes = 0;
         for (index, candidate, frozen) in join_all(freezing).await {
             let why = match frozen.map(|frozen| (self.unfit(candidate, &frozen), frozen)) {
                 Ok((None, frozen)) => {
-                    self.frozen.insert(index, frozen);
-                    continue;
+                    // What was sampled may be a second old, or nothing yet where it has just come from another box.
+                    let data = frozen.snapshot().data() as u64;
+                    if bytes + data <= BYTES_TOGETHER || self.frozen.is_empty() {
+                        bytes += data;
+                        self.frozen.insert(index, frozen);
+                        continue;
+                    }
+                    self.heavy.insert(index, data);
+                    let why = "with the others it is more than moves at once".to_owned();
+                    (Reason::Unfit, why)
                 }
                 // Dropped, it goes on.
                 Ok((Some(why), _)) => (Reason::Unfit, why),
@@ -261,7 +289,11 @@ impl<'a> Giving<'a> {
                 known.cloned().unwrap_or(why.to_string())
             };
             match (stay.get(&index), outcome) {
-                (Some(why @ Reason::Unfit), _) => again.push((candidate.clone(), words(why))),
+                (Some(why @ Reason::Unfit), _) => {
+                    let mut candidate = candidate.clone();
+                    candidate.bytes = self.heavy.get(&index).copied().unwrap_or(candidate.bytes);
+                    again.push((candidate, words(why)));
+                }
                 (Some(why), _) => report.stayed.push(stayed(candidate, &words(why))),
                 (None, Some(GiverOutcome::Moved { lost })) if !lost.contains(&index) => {
                     report.moved.push(moved(candidate, pause));

@@ -21,17 +21,17 @@ mod tracking;
 mod wire;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use pepd_admin::api::MoveOrder;
-use pepd_admin::wire::MoveReport;
+use pepd_admin::api::{MoveOrder, NotMoved};
+use pepd_admin::wire::{FlowSnapshot, MoveReport};
 use pepd_config::{Config, Moves};
 use pepd_move::machine::{Given, Members};
 use pepd_move::session::{Name, Replays};
@@ -39,8 +39,9 @@ use pepd_move::wire::MoveId;
 use pepd_packet::FourTuple;
 use pepd_relay::{Mover, Observer, Relay, runtime_thread};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::LocalSet;
+use tokio::time::sleep;
 
 pub use self::evacuation::Evacuation;
 pub use self::figures::MoveFigures;
@@ -51,13 +52,18 @@ use self::tracking::Tracking;
 use crate::exit::{Failure, Result};
 
 /// The answer to an order: what has become of it, or why nothing has.
-pub type Answer = oneshot::Sender<std::result::Result<MoveReport, String>>;
+pub type Answer = oneshot::Sender<std::result::Result<MoveReport, NotMoved>>;
+
+/// The time in which what is being given is to stay when the daemon ends.
+const MOST_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The thread by which connections move, while the configuration has neighbors.
 #[derive(Debug, Default)]
 pub struct Moving {
     running: Option<(JoinHandle<()>, MoveTeller)>,
     is_ending: Arc<AtomicBool>,
+    /// Whether what is being given is to stay.
+    gives_up: watch::Sender<bool>,
     /// Whether the kernel's tables are new, and what is sent on is to be entered again.
     renewed: Arc<AtomicBool>,
     figures: MoveFigures,
@@ -67,6 +73,8 @@ pub struct Moving {
 #[derive(Clone, Debug)]
 pub struct MoveTeller {
     orders: UnboundedSender<(MoveOrder, Answer)>,
+    /// Whether an order is being carried out.
+    is_busy: Arc<AtomicBool>,
     /// The names of the neighbors.
     names: Arc<[String]>,
 }
@@ -86,8 +94,13 @@ impl MoveTeller {
         self.names.get(place).map(String::as_str)
     }
 
-    /// Has an order carried out; who waits for the answer hears when it is.
+    /// Has an order carried out, unless another one is; who waits for the answer hears when it is.
     pub fn tell(&self, order: MoveOrder, answer: Answer) {
+        if !self.orders.is_closed() && self.is_busy.swap(true, Relaxed) {
+            // Whoever asked may have gone.
+            let _ = answer.send(Err(NotMoved::UnderWay));
+            return;
+        }
         // Where the thread has ended the answer is dropped with it, which says so.
         let _ = self.orders.send((order, answer));
     }
@@ -123,7 +136,10 @@ impl Moving {
         let (moves, mover, observer) = (config.moves.clone(), relay.mover(), relay.observer());
         let sets = pepd_net::Moving::open(moves.neighbors.len())?;
         let packets = Packets::new(sets, Arc::clone(&moving.renewed), config.capture.mark.mask);
+        let gives_up = moving.gives_up.subscribe();
         let (is_ending, figures) = (Arc::clone(&moving.is_ending), moving.figures.clone());
+        let is_busy = Arc::new(AtomicBool::new(false));
+        let busy = Arc::clone(&is_busy);
         let begin = move || {
             let ground = Ground {
                 own,
@@ -133,6 +149,7 @@ impl Moving {
                 observer,
                 packets,
                 is_ending,
+                gives_up,
                 figures,
                 replays: RefCell::default(),
                 tracking: Tracking::open(),
@@ -140,12 +157,16 @@ impl Moving {
                 taking: RefCell::default(),
                 coming: Cell::new(0),
             };
-            run(Rc::new(ground), inbox)
+            run(Rc::new(ground), inbox, busy)
         };
         let failed =
             |error: io::Error| Failure::internal("start the thread that moves connections", error);
         let thread = runtime_thread::spawn("mover".to_owned(), begin);
-        let teller = MoveTeller { orders, names };
+        let teller = MoveTeller {
+            orders,
+            is_busy,
+            names,
+        };
         moving.running = Some((thread.map_err(failed)?, teller));
         Ok(moving)
     }
@@ -165,6 +186,16 @@ impl Moving {
         self.renewed.store(true, Relaxed);
     }
 
+    /// Has what is being given stay, and waits until it does: the daemon ends, and sockets that are silent would end without a
+    /// word.
+    pub async fn give_up(&self) {
+        self.gives_up.send_replace(true);
+        let deadline = Instant::now() + MOST_PATIENCE;
+        while self.figures.under_way() > 0 && Instant::now() < deadline {
+            sleep(MOST_PATIENCE / 200).await;
+        }
+    }
+
     /// Takes no more connections of others: the daemon is to end.
     pub fn take_no_more(&self) {
         self.is_ending.store(true, Relaxed);
@@ -180,18 +211,50 @@ struct Ground {
     observer: Observer,
     packets: Packets,
     is_ending: Arc<AtomicBool>,
+    gives_up: watch::Receiver<bool>,
     figures: MoveFigures,
     replays: RefCell<Replays>,
     tracking: Tracking,
     /// The connections that have been taken.
     given: RefCell<Given>,
-    /// Those that are being taken, each with where it is asked what becomes of it.
-    taking: RefCell<BTreeMap<MoveId, UnboundedSender<oneshot::Sender<Members>>>>,
+    /// Those that are being taken.
+    taking: RefCell<BTreeMap<MoveId, UnderWay>>,
     /// How many connections have been promised room here, and are not here yet.
     coming: Cell<u32>,
 }
 
-async fn run(ground: Rc<Ground>, mut inbox: UnboundedReceiver<(MoveOrder, Answer)>) {
+impl Ground {
+    /// Waits until what is being given is to stay.
+    async fn is_given_up(&self) {
+        if self.gives_up.clone().wait_for(|it| *it).await.is_err() {
+            // Nobody is there any more who could say so.
+            std::future::pending().await
+        }
+    }
+}
+
+/// A move of another box's that is under way here.
+struct UnderWay {
+    /// The other box.
+    from: Name,
+    flows: BTreeSet<FourTuple>,
+    tells: UnboundedSender<Told>,
+}
+
+/// What a move that is under way here is told in another session.
+enum Told {
+    /// Say which of them will be served here.
+    Asked(oneshot::Sender<Members>),
+    /// The other box offers some of them again, and so gives none of them by this one; what this holds is dropped once it
+    /// is over.
+    Superseded(#[expect(dead_code, reason = "its end is what it says")] oneshot::Sender<()>),
+}
+
+async fn run(
+    ground: Rc<Ground>,
+    mut inbox: UnboundedReceiver<(MoveOrder, Answer)>,
+    is_busy: Arc<AtomicBool>,
+) {
     // Connections that a process before this one has taken.
     for (id, place) in ground.mover.moves() {
         ground.given.borrow_mut().remember(move_id(id), place);
@@ -199,10 +262,12 @@ async fn run(ground: Rc<Ground>, mut inbox: UnboundedReceiver<(MoveOrder, Answer
     let neighbors = ground.moves.neighbors.iter();
     ground.figures.begin(neighbors.map(|it| it.name.as_str()));
     ground.figures.gave_before(ground.packets.recall());
-    stay_here(&ground);
+    let under_way = stay_here(&ground);
     let tasks = LocalSet::new();
     let debtor = Rc::clone(&ground);
     tasks.spawn_local(async move { debtor.packets.pay().await });
+    let asker = Rc::clone(&ground);
+    tasks.spawn_local(async move { ask_peers(&asker, under_way).await });
     let holder = Rc::clone(&ground);
     tasks.spawn_local(async move { holder.packets.hold().await });
     if let Some(listen) = ground.moves.listen {
@@ -212,28 +277,37 @@ async fn run(ground: Rc<Ground>, mut inbox: UnboundedReceiver<(MoveOrder, Answer
         .run_until(async {
             // One after the other: two that are told the same would have each other's.
             while let Some((order, answer)) = inbox.recv().await {
-                // Whoever asked has gone before it was its turn, and has been told that nothing was done.
-                if answer.is_closed() {
-                    continue;
-                }
                 let done = order::carry_out(&ground, &order).await;
+                order::log(&order, &done);
+                is_busy.store(false, Relaxed);
                 // Whoever asked may have gone.
-                let _ = answer.send(done);
+                let _ = answer.send(done.map_err(NotMoved::Because));
             }
         })
         .await;
 }
 
 /// Has what belongs to the connections that are here come here: a process before this one may have died while
-/// some were on their way, and they go on.
-fn stay_here(ground: &Ground) {
+/// some were on their way, and they go on. Gives those.
+fn stay_here(ground: &Ground) -> Vec<u64> {
     let flows = ground.observer.flows().flows(Instant::now());
-    let flows = flows.iter().map(|flow| FourTuple {
+    let tuple = |flow: &FlowSnapshot| FourTuple {
         client: flow.client,
         server: flow.server,
-    });
-    let flows: Vec<_> = flows.collect();
-    ground.packets.stay(&ground.tracking.tuples(&flows));
+    };
+    let all: Vec<_> = flows.iter().map(tuple).collect();
+    let under_way = ground.packets.go_on(&ground.tracking.tuples(&all));
+    let flows = flows.iter();
+    let those = flows.filter(|flow| under_way.contains(&packets::either(&tuple(flow))));
+    those.map(|flow| flow.id).collect()
+}
+
+/// Has the legs of these ask their peers whether they are there, as one that is thawed does: a RST that came while what came
+/// was sent on nobody says again.
+async fn ask_peers(ground: &Ground, those: Vec<u64>) {
+    for id in those {
+        drop(ground.mover.freeze(id).await);
+    }
 }
 
 /// A move's id in the words in which it is noted beside its connections.

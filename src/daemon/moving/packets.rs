@@ -250,6 +250,35 @@ impl Packets {
             .collect()
     }
 
+    /// Has what belongs to these that are here come to them, which a process before this one had on their way here, and
+    /// gives those of them that it had on their way to other boxes; what is sent on here for others it had on their way is
+    /// dropped for a moment, as by [`Packets::dismiss_later`].
+    pub(super) fn go_on(&self, here: &[FourTuple]) -> BTreeSet<FourTuple> {
+        let known: BTreeSet<_> = here.iter().map(either).collect();
+        let away = self.away.borrow();
+        let under_way = known
+            .iter()
+            .filter(|flow| away.contains_key(*flow))
+            .copied();
+        let under_way = under_way.collect();
+        drop(away);
+        self.stay(here);
+        match self.sets.expected() {
+            Ok(expected) => {
+                let (served, others): (Vec<_>, Vec<_>) =
+                    expected.into_iter().partition(|flow| known.contains(flow));
+                self.hold_no_more(&served);
+                if let Err(error) = self.sets.expect(&others, LATER) {
+                    tracing::warn!(%error, "what belongs to connections that have not come is dropped for a while");
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "what was on its way here when the process died is not known");
+            }
+        }
+        under_way
+    }
+
     /// Has everything be sent on that was, the kernel's tables being new.
     fn send_on_again(&self) {
         let mut away = self.away.borrow_mut();

@@ -14,9 +14,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::sleep;
 
-use super::Ground;
 use super::take::Taking;
 use super::wire::{Ended, Wire};
+use super::{Ground, Told};
 
 /// Sessions at once from the addresses of one neighbor; further ones are refused. Whoever is there beside it, or is
 /// translated to its address, is in the way of nobody else.
@@ -111,9 +111,13 @@ async fn serve(ground: &Ground, stream: TcpStream, from: SocketAddr) {
     match Wire::answer(ground, stream).await {
         Ok((wire, peer, Frame::Offer(offer))) => Taking::take(ground, wire, &peer, offer).await,
         Ok((mut wire, _, Frame::Ask(id))) => {
-            let asked = ground.taking.borrow().get(&id).cloned();
             let (answer, answered) = oneshot::channel();
-            let mut serves = match asked.is_some_and(|asked| asked.send(answer).is_ok()) {
+            let is_under_way = {
+                let taking = ground.taking.borrow();
+                let told = taking.get(&id).map(|it| it.tells.send(Told::Asked(answer)));
+                told.is_some_and(|told| told.is_ok())
+            };
+            let mut serves = match is_under_way {
                 true => answered.await.unwrap_or_default(),
                 false => Members::new(),
             };

@@ -1,9 +1,9 @@
 //! Taking connections of another box.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pepd_config::Neighbor;
 use pepd_move::machine::{Members, Taker, TakerAction, TakerEvent, TakerOutcome};
@@ -15,15 +15,39 @@ use pepd_relay::{NotRestored, Silent};
 use pepd_telemetry::Arrival;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use super::filtered::filtered;
 use super::give::FROZEN;
 use super::tracking::{Ability, kernel};
 use super::wire::{Ended, Wire, heard};
-use super::{Ground, words};
+use super::{Ground, Told, UnderWay, words};
 
 /// How often it is tried to have the packets of connections come here.
 const TRIES: usize = 3;
+
+/// The time that a move has to end of which some connections are offered again.
+const MOST_WAIT: Duration = Duration::from_secs(2);
+
+/// Ends what is under way here of the other box's that has some of these: it would be in the way of a move that offers
+/// them again, and drop what comes for them when it is over at last.
+async fn supersede(ground: &Ground, peer: &Name, flows: &BTreeSet<FourTuple>) {
+    let ends: Vec<_> = {
+        let taking = ground.taking.borrow();
+        let those = taking.values();
+        let those = those.filter(|it| it.from == *peer && !it.flows.is_disjoint(flows));
+        let told = those.map(|it| {
+            let (end, is_over) = oneshot::channel();
+            // One that has ended meanwhile drops it.
+            let _ = it.tells.send(Told::Superseded(end));
+            is_over
+        });
+        told.collect()
+    };
+    for is_over in ends {
+        let _ = timeout(MOST_WAIT, is_over).await;
+    }
+}
 
 /// A move under way.
 pub(super) struct Taking<'a> {
@@ -40,7 +64,9 @@ pub(super) struct Taking<'a> {
     taker: Taker,
     actions: VecDeque<TakerAction>,
     wire: Option<Wire>,
-    asks: UnboundedReceiver<oneshot::Sender<Members>>,
+    told: UnboundedReceiver<Told>,
+    /// Dropped once all that it has is given up.
+    superseded: Option<Told>,
     silent: BTreeMap<u16, Silent>,
     /// Those that connection tracking was told of, and had not known.
     entered: BTreeMap<u16, FourTuple>,
@@ -62,9 +88,16 @@ impl<'a> Taking<'a> {
             let _ = wire.send(&Frame::Abort(Reason::Confused)).await;
             return;
         };
-        let (teller, asks) = unbounded_channel();
-        ground.taking.borrow_mut().insert(id, teller);
         let those = offer.flows.clone();
+        let flows: BTreeSet<_> = those.iter().map(|it| it.flow).collect();
+        supersede(ground, peer, &flows).await;
+        let (tells, told) = unbounded_channel();
+        let under_way = UnderWay {
+            from: peer.clone(),
+            flows,
+            tells,
+        };
+        ground.taking.borrow_mut().insert(id, under_way);
         let session = wire.flow();
         let is_tracked = session.and_then(|session| ground.tracking.is_on(&session));
         let (taker, actions) = Taker::begin(offer, Instant::now());
@@ -79,7 +112,8 @@ impl<'a> Taking<'a> {
             taker,
             actions: actions.into(),
             wire: Some(wire),
-            asks,
+            told,
+            superseded: None,
             silent: BTreeMap::new(),
             entered: BTreeMap::new(),
             served: 0,
@@ -118,11 +152,19 @@ impl<'a> Taking<'a> {
                 Some(Err(why)) => self.cut(&why),
                 None => TakerEvent::Tick,
             },
-            Some(asked) = self.asks.recv() => {
-                self.actions.extend(self.taker.on(TakerEvent::Asked, Instant::now()));
-                // What is said is a promise: it is kept before anything else is heard.
-                let _ = asked.send(self.taker.will_serve());
-                TakerEvent::Tick
+            Some(told) = self.told.recv() => match told {
+                Told::Asked(asked) => {
+                    self.actions.extend(self.taker.on(TakerEvent::Asked, Instant::now()));
+                    // What is said is a promise: it is kept before anything else is heard.
+                    let _ = asked.send(self.taker.will_serve());
+                    TakerEvent::Tick
+                }
+                Told::Superseded(_) => {
+                    self.superseded = Some(told);
+                    // It had them come to itself again before it offered them again.
+                    self.is_told = true;
+                    self.cut(&Ended::Superseded)
+                }
             }
         }
     }
@@ -328,8 +370,10 @@ impl<'a> Taking<'a> {
         // Those that are here are counted as the others are.
         let coming = &self.ground.coming;
         coming.set(coming.get().saturating_sub(self.welcome));
-        while let Ok(asked) = self.asks.try_recv() {
-            let _ = asked.send(self.taker.will_serve());
+        while let Ok(told) = self.told.try_recv() {
+            if let Told::Asked(asked) = told {
+                let _ = asked.send(self.taker.will_serve());
+            }
         }
         let (name, taken) = (&self.neighbor.name, self.served);
         self.ground.figures.of(name, |it| it.taken += taken);

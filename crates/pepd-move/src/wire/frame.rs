@@ -99,6 +99,9 @@ pub struct Refused {
 fn with_errno(errno: u16) -> String {
     match errno {
         0 => String::new(),
+        // EADDRNOTAVAIL.
+        99 => ", as it has a socket with these addresses and ports: `ss -tn` there shows whose (errno 99)"
+            .to_owned(),
         errno => format!(" (errno {errno})"),
     }
 }
@@ -128,7 +131,9 @@ pub enum Reason {
     #[error("the other box cannot have what comes for it")]
     Packets,
     /// It took too long.
-    #[error("it took too long")]
+    #[error(
+        "the other box did not have it in time: the network between the boxes is slow or loses packets, or one of them is busy"
+    )]
     Late,
     /// Somebody has asked for it.
     #[error("it was cancelled")]

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use nix::sys::signal::Signal;
 use pepd_packet::QueueNumber;
 use pepd_sys::nfqueue::{Queue, Room};
 use pepd_sys::tcp_info::tcp_info;
@@ -115,14 +116,16 @@ fn connections_move_where_nothing_is_held(#[values(false, true)] is_read: bool) 
     ground.no_resets()
 }
 
-/// Nobody sends a RST again: the other end hears of one that has come while the connection was on its way.
+/// Nobody sends a RST again: the other end hears of one that has come while the connection was on its way, also where the
+/// process dies that was giving it.
 #[rstest]
 fn a_reset_that_comes_meanwhile_arrives(
     #[values(Family::V4, Family::V6)] family: Family,
     #[values(false, true)] is_the_clients: bool,
+    #[values(false, true)] who_gives_dies: bool,
 ) -> Result<()> {
     require!(root, program("nft"));
-    let ground = Ground::open(family, ["", ""])?;
+    let mut ground = Ground::open(family, ["", ""])?;
     let busy = ground.pair()?;
     let Pair { client, server } = ground.pair()?;
     let (leaves, stays) = match is_the_clients {
@@ -135,7 +138,7 @@ fn a_reset_that_comes_meanwhile_arrives(
     let over = AtomicBool::new(false);
     let heard = thread::scope(|scope| {
         let stream = scope.spawn(|| both_ways(&busy, &over));
-        let heard = (|| {
+        let heard: Result<_> = (|| {
             let mut order = order(&ground);
             let moving = scope.spawn(move || run(&mut order, LIMIT));
             wait_until(LIMIT, "what comes is sent on", || {
@@ -143,9 +146,12 @@ fn a_reset_that_comes_meanwhile_arrives(
             })?;
             SockRef::from(&leaves).set_linger(Some(Duration::ZERO))?;
             drop(leaves);
-            ground.node("two").sh("nft 'delete table inet hold'")?;
-            let moved = moving.join().unwrap()?;
-            ensure!(moved.stdout.contains("2 connections"), "{moved:?}");
+            if who_gives_dies {
+                ground.daemon(0)?.dies(Signal::SIGKILL)?;
+            } else {
+                ground.node("two").sh("nft 'delete table inet hold'")?;
+            }
+            moving.join().unwrap()?;
             Ok(read(&stays, &mut [0]))
         })();
         over.store(true, Relaxed);
