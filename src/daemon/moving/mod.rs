@@ -31,7 +31,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use pepd_admin::api::{MoveOrder, NotMoved};
-use pepd_admin::wire::{FlowSnapshot, MoveReport};
+use pepd_admin::wire::MoveReport;
 use pepd_config::{Config, Moves};
 use pepd_move::machine::{Given, Members};
 use pepd_move::session::{Name, Replays};
@@ -262,12 +262,10 @@ async fn run(
     let neighbors = ground.moves.neighbors.iter();
     ground.figures.begin(neighbors.map(|it| it.name.as_str()));
     ground.figures.gave_before(ground.packets.recall());
-    let under_way = stay_here(&ground);
+    stay_here(&ground);
     let tasks = LocalSet::new();
     let debtor = Rc::clone(&ground);
     tasks.spawn_local(async move { debtor.packets.pay().await });
-    let asker = Rc::clone(&ground);
-    tasks.spawn_local(async move { ask_peers(&asker, under_way).await });
     let holder = Rc::clone(&ground);
     tasks.spawn_local(async move { holder.packets.hold().await });
     if let Some(listen) = ground.moves.listen {
@@ -288,26 +286,15 @@ async fn run(
 }
 
 /// Has what belongs to the connections that are here come here: a process before this one may have died while
-/// some were on their way, and they go on. Gives those.
-fn stay_here(ground: &Ground) -> Vec<u64> {
+/// some were on their way, and they go on.
+fn stay_here(ground: &Ground) {
     let flows = ground.observer.flows().flows(Instant::now());
-    let tuple = |flow: &FlowSnapshot| FourTuple {
+    let flows = flows.iter().map(|flow| FourTuple {
         client: flow.client,
         server: flow.server,
-    };
-    let all: Vec<_> = flows.iter().map(tuple).collect();
-    let under_way = ground.packets.go_on(&ground.tracking.tuples(&all));
-    let flows = flows.iter();
-    let those = flows.filter(|flow| under_way.contains(&packets::either(&tuple(flow))));
-    those.map(|flow| flow.id).collect()
-}
-
-/// Has the legs of these ask their peers whether they are there, as one that is thawed does: a RST that came while what came
-/// was sent on nobody says again.
-async fn ask_peers(ground: &Ground, those: Vec<u64>) {
-    for id in those {
-        drop(ground.mover.freeze(id).await);
-    }
+    });
+    let flows: Vec<_> = flows.collect();
+    ground.packets.go_on(&ground.tracking.tuples(&flows));
 }
 
 /// A move's id in the words in which it is noted beside its connections.

@@ -250,18 +250,11 @@ impl Packets {
             .collect()
     }
 
-    /// Has what belongs to these that are here come to them, which a process before this one had on their way here, and
-    /// gives those of them that it had on their way to other boxes; what is sent on here for others it had on their way is
-    /// dropped for a moment, as by [`Packets::dismiss_later`].
-    pub(super) fn go_on(&self, here: &[FourTuple]) -> BTreeSet<FourTuple> {
+    /// Has what belongs to these that are here come to them, which a process before this one had on their way here or to
+    /// other boxes; what is sent on here for others that it had on their way is dropped for a moment, as by
+    /// [`Packets::dismiss_later`].
+    pub(super) fn go_on(&self, here: &[FourTuple]) {
         let known: BTreeSet<_> = here.iter().map(either).collect();
-        let away = self.away.borrow();
-        let under_way = known
-            .iter()
-            .filter(|flow| away.contains_key(*flow))
-            .copied();
-        let under_way = under_way.collect();
-        drop(away);
         self.stay(here);
         match self.sets.expected() {
             Ok(expected) => {
@@ -276,7 +269,6 @@ impl Packets {
                 tracing::warn!(%error, "what was on its way here when the process died is not known");
             }
         }
-        under_way
     }
 
     /// Has everything be sent on that was, the kernel's tables being new.
