@@ -23,8 +23,8 @@ use super::coming::Coming;
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// The time in which another box, or the process after its own, has nothing be sent on here any more after a move that has
-/// broken off.
-const LATER: Duration = Duration::from_secs(5);
+/// broken off: a process that is made anew on a slow box takes some seconds until it has said so.
+const LATER: Duration = Duration::from_secs(30);
 
 /// For how long what is sent on is known here: as long as the kernel does at least.
 const KNOWN: Duration = Duration::from_hours(3);
