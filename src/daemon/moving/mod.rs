@@ -2,7 +2,7 @@
 //! thread waits for other boxes, and gives them connections when it is told to. What the boxes say to each other
 //! and in which order is [`pepd_move`]'s; here it is done.
 //!
-//! [`order`] is what is asked for, [`sessions`] are those of other boxes, [`give`] carries out what
+//! [`order`] is what is asked for, [`mod@sessions`] are those of other boxes, [`give`] carries out what
 //! [`pepd_move::machine::Giver`] says, [`take`] what [`pepd_move::machine::Taker`] does, each over a [`wire`]. The packets are dropped and sent on by [`pepd_net::Moving`], the connections taken
 //! out of their sockets and put into others by [`pepd_relay::Mover`], and connection tracking is told of them by [`tracking`].
 
