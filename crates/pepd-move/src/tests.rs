@@ -46,7 +46,7 @@ fn frames() -> Vec<Frame> {
         Reason::Kernel(0),
         Reason::Ended,
         Reason::Unfit,
-        Reason::Packets,
+        Reason::Route,
         Reason::Late,
         Reason::Cancelled,
         Reason::Confused,

@@ -23,8 +23,8 @@ use super::coming::Coming;
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// The time in which another box, or the process after its own, has nothing be sent on here any more after a move that has
-/// broken off: a process that is made anew on a slow box takes some seconds until it has said so.
-const LATER: Duration = Duration::from_secs(30);
+/// broken off.
+const LATER: Duration = Duration::from_secs(5);
 
 /// For how long what is sent on is known here: as long as the kernel does at least.
 const KNOWN: Duration = Duration::from_hours(3);
@@ -248,27 +248,6 @@ impl Packets {
             .values()
             .map(|(neighbor, _)| *neighbor)
             .collect()
-    }
-
-    /// Has what belongs to these that are here come to them, which a process before this one had on their way here or to
-    /// other boxes; what is sent on here for others that it had on their way is dropped for a moment, as by
-    /// [`Packets::dismiss_later`].
-    pub(super) fn go_on(&self, here: &[FourTuple]) {
-        let known: BTreeSet<_> = here.iter().map(either).collect();
-        self.stay(here);
-        match self.sets.expected() {
-            Ok(expected) => {
-                let (served, others): (Vec<_>, Vec<_>) =
-                    expected.into_iter().partition(|flow| known.contains(flow));
-                self.hold_no_more(&served);
-                if let Err(error) = self.sets.expect(&others, LATER) {
-                    tracing::warn!(%error, "what belongs to connections that have not come is dropped for a while");
-                }
-            }
-            Err(error) => {
-                tracing::warn!(%error, "what was on its way here when the process died is not known");
-            }
-        }
     }
 
     /// Has everything be sent on that was, the kernel's tables being new.

@@ -265,12 +265,3 @@ impl Ground {
         self.daemons.iter().flatten().map(Pepd::log).collect()
     }
 }
-
-/// Has each connection carry something both ways.
-pub fn exchange(pairs: &[Pair], what: &str) -> Result<()> {
-    for (index, pair) in pairs.iter().enumerate() {
-        pair.exchange(20_000)
-            .with_context(|| format!("{what}: connection {index}"))?;
-    }
-    Ok(())
-}
