@@ -1,5 +1,6 @@
 //! Streams of bytes whose place can be told from their value, and connections to carry them.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use pepd_sys::sockopt;
 use socket2::{Domain, Socket, Type};
 
 use crate::netns::Netns;
@@ -15,6 +17,11 @@ use crate::wait::Deadline;
 
 /// No single read, write or accept of a test waits longer: what hangs fails.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// TCP_SEND_QUEUE (include/uapi/linux/tcp.h).
+const SEND_QUEUE: i32 = 2;
+/// TCP_REPAIR_OFF_NO_WP.
+const OFF_WITHOUT_PROBE: i32 = -1;
 
 /// A small, fast, seeded generator (splitmix64; Steele, Lea, Flood, OOPSLA 2014, figure 17):
 /// a failing test prints its seed, and the seed brings the failure back.
@@ -331,9 +338,27 @@ pub fn listen(netns: &Netns, address: SocketAddr) -> Result<TcpListener> {
 /// # Errors
 /// As `connect(2)`: the `io::Error` is the error's source.
 pub fn connect(netns: &Netns, to: SocketAddr) -> Result<TcpStream> {
-    let stream = netns.run(|| Ok(TcpStream::connect_timeout(&to, PATIENCE)?))?;
+    let stream = netns.run(|| {
+        let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
+        begin_anywhere(&socket)?;
+        socket.connect_timeout(&to.into(), PATIENCE)?;
+        Ok(TcpStream::from(socket))
+    })?;
     patient(&stream)?;
     Ok(stream)
+}
+
+/// Has a client begin at any sequence number, as another host does: all namespaces have one secret
+/// (net/core/secure_seq.c), so that what belongs to a box's leg of the same addresses and ports would fit the
+/// client's, and what is not to be routed past the box would be taken where it is.
+fn begin_anywhere(client: &Socket) -> Result<()> {
+    let client = client.as_fd();
+    sockopt::set_repair(client, 1)?;
+    sockopt::set_repair_queue(client, SEND_QUEUE)?;
+    let sequence = RandomState::new().hash_one(0) as i32;
+    sockopt::set_queue_seq(client, sequence)?;
+    sockopt::set_repair(client, OFF_WITHOUT_PROBE)?;
+    Ok(())
 }
 
 /// Connects as [`connect`], from an address and port that may have been used before: while the last
@@ -346,6 +371,7 @@ pub fn connect_from(netns: &Netns, local: SocketAddr, to: SocketAddr) -> Result<
     loop {
         let connected = netns.run(|| {
             let socket = Socket::new(Domain::for_address(local), Type::STREAM, None)?;
+            begin_anywhere(&socket)?;
             socket.set_reuse_address(true)?;
             socket.bind(&local.into())?;
             socket.connect_timeout(&to.into(), PATIENCE)?;
