@@ -427,13 +427,14 @@ pub struct Model {
     #[command(subcommand)]
     pub question: Option<Question>,
     /// The leg from the sender to the box.
-    #[arg(long = "in", value_name = "LEG", requires = "leg_out")]
+    #[arg(long = "in", value_name = "LEG")]
     pub leg_in: Option<LegSpec>,
     /// The leg from the box to the receiver.
-    #[arg(long = "out", value_name = "LEG", requires = "leg_in")]
+    #[arg(long = "out", value_name = "LEG")]
     pub leg_out: Option<LegSpec>,
-    /// Take the legs from what a running daemon measures, of data from campus A to campus B.
-    #[arg(long, value_name = "A:B", conflicts_with_all = ["leg_in", "leg_out"])]
+    /// Take the legs, or the other one beside --in or --out, from what a running daemon measures, of data from campus A to
+    /// campus B.
+    #[arg(long, value_name = "A:B")]
     pub of: Option<String>,
     /// What both links carry, unless a leg says otherwise, such as 50Mbit.
     #[arg(long, value_name = "RATE", value_parser = leg_spec::rate)]

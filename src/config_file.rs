@@ -126,7 +126,7 @@ fn unreadable(file: &File, error: &io::Error, colour: bool) -> Failure {
 
 /// Reads a regular file whole. To open anything else may take for ever (a FIFO), or do something (a
 /// device).
-fn text(path: &Path) -> io::Result<String> {
+pub fn text(path: &Path) -> io::Result<String> {
     let refused = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     let is_regular = |there: &fs::Metadata| there.is_file() || there.is_dir();
     if !is_regular(&fs::metadata(path)?) {
@@ -143,7 +143,7 @@ fn text(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     file.take(LARGEST + 1).read_to_string(&mut text)?;
     if opened.len() > LARGEST || text.len() as u64 > LARGEST {
-        return refused("it has more than 4 MiB, which is no configuration");
+        return refused("it has more than 4 MiB, which no file of settings has");
     }
     Ok(text)
 }

@@ -52,8 +52,7 @@ impl Sent {
     pub fn refusal(self, leg: &str) -> Option<String> {
         (!self.is_enough() && self.most() > MOST).then(|| {
             format!(
-                "leg {leg}: {} were sent again, which says nothing of its losses; ask again when more were sent, or say \
-                 --in and --out",
+                "leg {leg}: {} were sent again, which says nothing of its losses: ask again when more were sent",
                 self.words()
             )
         })

@@ -13,10 +13,10 @@ use crate::leg_spec;
 /// A leg, and what was sent when it was measured; none where somebody says how it is.
 pub type Known = (Leg, Option<Sent>);
 
-/// Asks a daemon for the legs by which data goes from one campus to another, `A:B`.
-pub fn legs(target: &Target, pair: &str) -> Result<[Known; 2]> {
+/// Asks a daemon for the legs by which data goes from one campus to another, `A:B`, but for those that are given.
+pub fn legs(target: &Target, pair: &str, given: [Option<Leg>; 2]) -> Result<[Known; 2]> {
     let Some((from, to)) = pair.split_once(':') else {
-        return Err(Failure::unavailable(format!(
+        return Err(Failure::usage(format!(
             "`{pair}` is no pair of campuses; write one as A:B, for data from A to B"
         )));
     };
@@ -28,14 +28,14 @@ pub fn legs(target: &Target, pair: &str) -> Result<[Known; 2]> {
         ..FlowQuery::default()
     };
     let flows: FlowList = client.get(&endpoint::flows(&query))?;
-    of(&status.pairs, &flows, from, to).map_err(Failure::unavailable)
+    of(&status.pairs, &flows, [from, to], given).map_err(Failure::unavailable)
 }
 
 fn of(
     pairs: &[PairSnapshot],
     flows: &FlowList,
-    from: &str,
-    to: &str,
+    [from, to]: [&str; 2],
+    given: [Option<Leg>; 2],
 ) -> std::result::Result<[Known; 2], String> {
     let matching = pairs.iter().filter_map(|pair| {
         let ends = (pair.client_campus.as_str(), pair.server_campus.as_str());
@@ -53,8 +53,15 @@ fn of(
         ));
     };
     let mut found = [(Leg::new(0.0), None); 2];
-    for (leg, measured) in found.iter_mut().zip(legs) {
-        *leg = read(measured, flows)?;
+    let options = ["--in", "--out"];
+    for ((leg, measured), (given, option)) in
+        found.iter_mut().zip(legs).zip(given.iter().zip(options))
+    {
+        *leg = match given {
+            Some(given) => (*given, None),
+            None => read(measured, flows)
+                .map_err(|error| format!("{error}; or say how it is, with {option} beside --of"))?,
+        };
     }
     Ok(found)
 }
@@ -64,7 +71,7 @@ fn of(
 fn read(measured: &PairLeg, flows: &FlowList) -> std::result::Result<Known, String> {
     let name = &measured.profile;
     let rtt = measured.rtt.filter(|rtt| *rtt > 0.0).ok_or_else(|| {
-        format!("leg {name} has no live connection to take the round trip from; say --in and --out")
+        format!("leg {name} has no live connection to take the round trip from: ask again when it has one")
     })?;
     let legs = flows
         .flows
@@ -75,8 +82,9 @@ fn read(measured: &PairLeg, flows: &FlowList) -> std::result::Result<Known, Stri
         .find_map(|leg| leg.congestion.as_deref());
     let control = match control {
         None => Control::default(),
-        Some(control) => leg_spec::control(control)
-            .map_err(|error| format!("leg {name}: {error}; say --in and --out"))?,
+        Some(control) => {
+            leg_spec::control(control).map_err(|error| format!("leg {name}: {error}"))?
+        }
     };
     let loss = measured.retransmitted.unwrap_or(0.0);
     let sent = Sent::new(measured.sent_bytes, loss);
@@ -104,6 +112,14 @@ mod tests {
 
     /// Asks when so many bytes were sent over each leg.
     fn asked_after(from: &str, to: &str, bytes: u64) -> std::result::Result<[Known; 2], String> {
+        asked_beside([None; 2], [from, to], bytes)
+    }
+
+    fn asked_beside(
+        given: [Option<Leg>; 2],
+        [from, to]: [&str; 2],
+        bytes: u64,
+    ) -> std::result::Result<[Known; 2], String> {
         let fixture = Fixture::new(3);
         let mut pairs = fixture.status().pairs;
         for pair in &mut pairs {
@@ -115,7 +131,7 @@ mod tests {
             matching: 3,
             flows: fixture.flows(),
         };
-        of(&pairs, &flows, from, to)
+        of(&pairs, &flows, [from, to], given)
     }
 
     #[test]
@@ -133,6 +149,17 @@ mod tests {
     fn of_a_leg_that_has_sent_nothing_yet_nothing_is_said() {
         let error = asked_after("a", "b", 5_000).unwrap_err();
         assert!(error.contains("leg lan: 0 of 3 segments"), "{error}");
+        assert!(error.contains("with --in beside --of"), "{error}");
+    }
+
+    #[test]
+    fn a_leg_that_is_given_is_not_asked_for() {
+        let near = Leg::new(0.001);
+        let error = asked_beside([Some(near), None], ["a", "b"], 5_000).unwrap_err();
+        assert!(error.contains("with --out beside --of"), "{error}");
+        let [first, second] = asked_beside([Some(near), None], ["a", "b"], 2_400_000_000).unwrap();
+        assert_eq!(first, (near, None));
+        assert_eq!(second, asked("a", "b").unwrap()[1]);
     }
 
     #[test]

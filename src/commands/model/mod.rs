@@ -17,10 +17,16 @@ pub fn model(args: &Model) -> Result {
         Some(Question::HoldAcks(args)) => hold_acks::hold_acks(args),
         Some(Question::Path(args)) => path::path(args),
         None => {
-            let legs = match (&args.of, args.leg_in, args.leg_out) {
-                (Some(pair), ..) => measured::legs(&args.daemon, pair)?,
-                (None, Some(coming), Some(leaving)) => [coming.0, leaving.0].map(|leg| (leg, None)),
-                (None, ..) => {
+            let given = [args.leg_in, args.leg_out].map(|leg| leg.map(|it| it.0));
+            let legs = match (&args.of, given) {
+                (None, [Some(coming), Some(leaving)]) => [coming, leaving].map(|leg| (leg, None)),
+                (Some(_), [Some(_), Some(_)]) => {
+                    return Err(Failure::usage(
+                        "--in and --out are both legs: there is none left to take from what is measured; leave --of out",
+                    ));
+                }
+                (Some(pair), given) => measured::legs(&args.daemon, pair, given)?,
+                (None, _) => {
                     return Err(Failure::usage(
                         "a model needs two legs, --in LEG and --out LEG, such as rtt=20ms,loss=1%, or --of A:B for \
                          those that a running daemon measures; `pepd model --help` has more",
@@ -39,15 +45,28 @@ mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
 
-    #[test]
-    fn without_legs_it_is_said_what_is_wanted() {
-        let Command::Model(args) = Cli::try_parse_from(["pepd", "model"]).unwrap().command else {
+    fn refused(words: &[&str]) -> String {
+        let words = [&["pepd", "model"], words].concat();
+        let Command::Model(args) = Cli::try_parse_from(words).unwrap().command else {
             panic!("another command");
         };
-        let error = model(&args).unwrap_err().to_string();
-        assert!(
-            error.contains("--in LEG") && error.contains("--of A:B"),
-            "{error}"
-        );
+        model(&args).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn without_legs_it_is_said_what_is_wanted() {
+        for words in [&[][..], &["--in", "rtt=20ms"]] {
+            let error = refused(words);
+            assert!(
+                error.contains("--in LEG") && error.contains("--of A:B"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn with_both_legs_none_is_left_to_be_measured() {
+        let legs = ["--in", "rtt=20ms", "--out", "rtt=20ms", "--of", "a:b"];
+        assert!(refused(&legs).contains("leave --of out"));
     }
 }

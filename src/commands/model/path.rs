@@ -1,18 +1,20 @@
 //! Where on a path of several hops boxes are worth most.
 
-use std::path::Path;
-
 use pepd_model::law::{Control, Leg};
 use pepd_model::placement::{Placement, placements};
 use serde::{Deserialize, Serialize};
 
 use super::figure::{self, Chart};
 use crate::cli::PathArgs;
+use crate::config_file;
 use crate::exit::{Failure, Result};
 use crate::leg_spec;
 use crate::ui::format;
 use crate::ui::output::print;
 use crate::ui::table;
+
+/// The most hops: what is found out takes the fourth power of them.
+const MOST_HOPS: usize = 64;
 
 /// The version of the JSON. It changes when something is removed or means something else.
 const SCHEMA: u32 = 1;
@@ -60,10 +62,12 @@ struct Row {
 /// Prints the best places for no box, one, and so on.
 pub fn path(args: &PathArgs) -> Result {
     let shown = args.file.display();
-    let text = std::fs::read_to_string(&args.file)
+    let text = config_file::text(&args.file)
         .map_err(|error| Failure::unavailable(format!("cannot read {shown}: {error}")))?;
-    let report = report(&text)
-        .map_err(|error| Failure::configuration(format!("pepd: {}: {error}", name(&args.file))))?;
+    let report = report(&text).map_err(|error| {
+        let error = printable(&error);
+        Failure::configuration(format!("pepd: {shown}: {error}"))
+    })?;
     let text = if args.svg {
         figure::draw(&[chart(&report)])?
     } else if args.json {
@@ -81,12 +85,24 @@ pub fn check(text: &str) -> std::result::Result<(), String> {
     report(text).map(drop)
 }
 
-fn name(path: &Path) -> String {
-    path.display().to_string()
+/// Gives what quotes somebody's file without what a terminal would do something by.
+fn printable(text: &str) -> String {
+    let quoted = |c: char| match c {
+        '\n' => c.to_string(),
+        c if c.is_control() => c.escape_debug().to_string(),
+        c => c.to_string(),
+    };
+    text.chars().map(quoted).collect()
 }
 
 fn report(text: &str) -> std::result::Result<Report, String> {
     let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
+    if file.hop.len() > MOST_HOPS {
+        let count = file.hop.len();
+        return Err(format!(
+            "{count} hops: more than {MOST_HOPS} are not looked at; join those that no box could be between"
+        ));
+    }
     let control = file
         .control
         .as_deref()
@@ -134,7 +150,7 @@ fn report(text: &str) -> std::result::Result<Report, String> {
         after: placement
             .after
             .iter()
-            .map(|hops| file.hop[hops - 1].name.clone())
+            .map(|hops| printable(&file.hop[hops - 1].name))
             .collect(),
         throughput: placement.throughput * pepd_model::law::PAYLOAD * 8.0,
         gain: placement.throughput / none,
@@ -214,6 +230,13 @@ mod tests {
     }
 
     #[test]
+    fn a_name_does_nothing_to_a_terminal() {
+        let report = report(&PAPER.replacen("satellite", "a\\u001b[31m", 1)).unwrap();
+        assert_eq!(report.placements[1].after, ["a\\u{1b}[31m"]);
+        assert_eq!(printable("x\0\ny"), "x\\0\ny");
+    }
+
+    #[test]
     fn a_figure_names_the_places() {
         let svg = figure::draw(&[chart(&report(PAPER).unwrap())]).unwrap();
         assert!(svg.contains("satellite"), "{svg}");
@@ -227,6 +250,9 @@ mod tests {
         assert!(wrong("rate", "speed").contains("unknown field `speed`"));
         assert!(wrong("reno", "vegas").contains("reno, cubic"));
         assert!(wrong("2%", "2%+1%").contains("hop country: `2%+1%` has losses of a kind twice"));
+        let hop = "[[hop]]\nname = \"a\\u001b[31m\"\nrtt = \"soon\"\n";
+        let long = PAPER.to_owned() + &hop.repeat(62);
+        assert!(report(&long).unwrap_err().contains("65 hops"));
         let nothing = PAPER.replacen("reno", "bbr", 1).replacen("2%", "30%", 1);
         assert!(report(&nothing).unwrap_err().contains("nothing arrives"));
     }

@@ -142,6 +142,10 @@ impl Chooser {
 
 fn report(pair: &Pair, decision: &Decision) {
     let two = |value: f64| format!("{value:.2}");
+    let what = match decision.splits {
+        true => "splitting pays: most are split from now on",
+        false => "splitting does not pay: most are routed from now on",
+    };
     tracing::info!(
         client_campus = pair.0,
         server_campus = pair.1,
@@ -153,6 +157,6 @@ fn report(pair: &Pair, decision: &Decision) {
         high = two(decision.gain.high),
         split = decision.compared.split,
         unsplit = decision.compared.unsplit,
-        "it is known what splitting is worth"
+        "{what}"
     );
 }

@@ -79,8 +79,7 @@ impl Config {
 
     /// Tells whether it is found out between which campuses splitting pays.
     pub fn chooses(&self) -> bool {
-        let by_rule = |rule: &Rule| rule.action == Action::Auto;
-        self.capture.split == Split::Auto || self.rules.iter().any(by_rule)
+        chooses(&self.capture, &self.rules)
     }
 
     /// Returns the share of connections that is routed and watched, to see what splitting is worth: what the
@@ -115,6 +114,12 @@ impl Config {
 pub(crate) fn holds_syns(capture: &Capture, rules: &[Rule]) -> bool {
     let end_to_end = |rule: &Rule| rule.handshake == Some(Handshake::EndToEnd);
     capture.handshake == Handshake::EndToEnd || rules.iter().any(end_to_end)
+}
+
+/// Returns [`Config::chooses`] when the configuration is not complete yet.
+pub(crate) fn chooses(capture: &Capture, rules: &[Rule]) -> bool {
+    let by_rule = |rule: &Rule| rule.action == Action::Auto;
+    capture.split == Split::Auto || rules.iter().any(by_rule)
 }
 
 /// Returns [`Config::holds_acks`] when the configuration is not complete yet.

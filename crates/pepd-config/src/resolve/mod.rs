@@ -45,7 +45,7 @@ pub(crate) fn file(
     let capture = capture::capture(&root, context, problems);
     let limits = limits::limits(&root, problems);
     let admin = admin::admin(&root, problems);
-    let measure = measure::measure(&root, problems);
+    let (measure, measures_nothing) = measure::measure(&root, problems);
     let moves = moves::moves(&root, is_fleet, problems);
     let log = log::log(&root, problems);
     let (leg_names, mut legs) = leg::legs(&root, problems);
@@ -74,6 +74,7 @@ pub(crate) fn file(
     }
     if let Some(capture) = &capture {
         capture::mark_is_wide_enough(&root, capture, &rules, problems);
+        measure::fits(measures_nothing, capture, &rules, problems);
     }
     // One that could not be resolved has left a problem, and its absence goes unnoticed.
     let campuses: Vec<Campus> = campuses

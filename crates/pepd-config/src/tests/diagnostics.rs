@@ -82,6 +82,7 @@ fn neighbors(#[context] case: Context, #[case] more: &str) {
 )]
 #[case::share_zero("[measure]\nunsplit = \"0%\"\n")]
 #[case::share_malformed("[measure]\nunsplit = \"one percent\"\n")]
+#[case::share_off_for_auto("[measure]\nunsplit = \"off\"\n[capture]\nsplit = \"auto\"\n")]
 #[case::share_without_unit("[measure]\nunsplit = 1\nsplit = \"1%\"\n")]
 #[case::log_format("[log]\nformat = \"xml\"\nconnections = -1\n")]
 #[case::limits_absurd("[limits]\nconnections = 99999999999999999999999999999999999999999999\n")]

@@ -101,7 +101,7 @@ impl Plane {
         let mut from = now;
         while from < until {
             let to = (from + step).min(until);
-            let first = self.first_until(now, line, to);
+            let first = self.first_between(now, line, [from, to]);
             if first.is_some() {
                 return first;
             }
@@ -110,14 +110,15 @@ impl Plane {
         None
     }
 
-    fn first_until(&mut self, now: f64, line: Line, until: f64) -> Option<f64> {
+    fn first_between(&mut self, now: f64, line: Line, [from, until]: [f64; 2]) -> Option<f64> {
         let top = line.value.max(line.at(until - now));
         let mut first = None;
         let mut index = 0_u32;
         while f64::from(index) * self.height < top {
             let floor = f64::from(index) * self.height;
             let band = self.band(index);
-            if let Some(time) = band.next(now, line, first.unwrap_or(until), floor) {
+            let until = first.unwrap_or(until);
+            if let Some(time) = band.next(now, line, [from, until], floor) {
                 first = Some(time);
             }
             index += 1;
@@ -151,8 +152,8 @@ struct BandAt<'p> {
 }
 
 impl BandAt<'_> {
-    /// Gives the first point after `now` and not after `until` that lies below the line.
-    fn next(self, now: f64, line: Line, until: f64, floor: f64) -> Option<f64> {
+    /// Gives the first point after `from` and not after `until` that lies below the line, which begins at `now`.
+    fn next(self, now: f64, line: Line, [from, until]: [f64; 2], floor: f64) -> Option<f64> {
         let Self {
             band,
             height,
@@ -168,7 +169,10 @@ impl BandAt<'_> {
                 band.points.push_back((band.drawn, place));
             }
         }
-        let mut here = band.points.iter().take_while(|point| point.0 <= until);
+        // Of a leg that carries little of what it could there are many before that lie above.
+        let begun = band.points.partition_point(|point| point.0 <= from);
+        let here = band.points.range(begun..);
+        let mut here = here.take_while(|point| point.0 <= until);
         let below = here.find(|(time, place)| *place < line.at(time - now));
         below.map(|point| point.0)
     }
