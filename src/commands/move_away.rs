@@ -1,40 +1,49 @@
 //! `pepd move`: live connections go to another box.
 
 use std::collections::BTreeSet;
+use std::thread;
+use std::time::Duration;
 
+use hyper::StatusCode;
 use pepd_admin::wire::{MoveQuery, MoveReport};
 
 use crate::cli::MoveArgs;
-use crate::commands::client::Client;
+use crate::commands::client::{Client, Error};
 use crate::commands::endpoint;
 use crate::commands::flows::require_campus;
 use crate::exit::{Failure, Result};
 use crate::ui::format;
 use crate::ui::output::print;
 
-/// Moves what is asked for, as often as it takes: a request moves no more than some hundred.
+/// The pause before it is asked again whether another move is over.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// The ids in one request: its line has room for no more than some kilobytes.
+const IDS: usize = 400;
+
+/// Moves what is asked for.
 pub fn move_away(args: &MoveArgs) -> Result {
     let client = Client::new(&args.target)?;
-    let ids: Vec<_> = args.flows.iter().map(u64::to_string).collect();
-    let address = endpoint::move_away(&MoveQuery {
+    let query = |ids: &[u64]| MoveQuery {
         to: args.to.clone(),
         campus: args.campus.clone(),
         source: args.source,
-        flows: Some(ids.join(",")).filter(|ids| !ids.is_empty()),
+        flows: Some(comma_separated(ids)).filter(|ids| !ids.is_empty()),
         dry_run: args.dry_run,
-    });
+    };
     let mut all = MoveReport::default();
-    loop {
-        let answer = client.move_away(&address)?;
-        if args.json {
-            print(&answer)?;
-        }
-        let report: MoveReport = client.parse(&answer)?;
-        let goes_on = report.left > 0 && !report.moved.is_empty() && !args.dry_run;
-        add(&mut all, report);
-        if !goes_on {
-            break;
-        }
+    // Without ids there is one request, about whatever else is asked for.
+    let (first, rest) = args.flows.split_at(args.flows.len().min(IDS));
+    for ids in std::iter::once(first).chain(rest.chunks(IDS)) {
+        let of_these = move_those(&client, &query(ids), args.json)?;
+        all.meant += of_these.meant;
+        all.left += of_these.left;
+        all.unknown.extend(of_these.unknown);
+        all.to = of_these.to;
+        all.dry_run = of_these.dry_run;
+        all.stayed.extend(of_these.stayed);
+        all.moved.extend(of_these.moved);
+        all.lost.extend(of_these.lost);
     }
     if let (Some(campus), 0) = (&args.campus, all.meant) {
         let status = client.get(endpoint::STATUS)?;
@@ -48,6 +57,48 @@ pub fn move_away(args: &MoveArgs) -> Result {
     outcome(&all)
 }
 
+fn comma_separated(ids: &[u64]) -> String {
+    let ids: Vec<_> = ids.iter().map(u64::to_string).collect();
+    ids.join(",")
+}
+
+/// Gives an order, once no other one is carried out.
+fn in_turn(client: &Client, address: &str) -> Result<Vec<u8>> {
+    let mut waits = false;
+    loop {
+        match client.move_away(address) {
+            Err(Error::Refused {
+                status: StatusCode::SERVICE_UNAVAILABLE,
+                problem,
+            }) => {
+                if !std::mem::replace(&mut waits, true) {
+                    eprintln!("pepd: {}: this one waits for it", problem.what);
+                }
+                thread::park_timeout(PAUSE);
+            }
+            done => return Ok(done?),
+        }
+    }
+}
+
+/// Moves those, as often as it takes: a request moves no more than some hundred.
+fn move_those(client: &Client, query: &MoveQuery, json: bool) -> Result<MoveReport> {
+    let address = endpoint::move_away(query);
+    let mut all = MoveReport::default();
+    loop {
+        let answer = in_turn(client, &address)?;
+        if json {
+            print(&answer)?;
+        }
+        let report: MoveReport = client.parse(&answer)?;
+        let goes_on = report.left > 0 && !report.moved.is_empty() && !query.dry_run;
+        add(&mut all, report);
+        if !goes_on {
+            return Ok(all);
+        }
+    }
+}
+
 fn add(all: &mut MoveReport, report: MoveReport) {
     // Those that stay are asked for again each time.
     let moved: BTreeSet<_> = report.moved.iter().map(|it| it.id).collect();
@@ -57,6 +108,10 @@ fn add(all: &mut MoveReport, report: MoveReport) {
     all.stayed.extend(new.filter(|it| !known.contains(&it.id)));
     all.moved.extend(report.moved);
     all.lost.extend(report.lost);
+    // Those that have moved are not here when it is asked again.
+    if all.to.is_empty() {
+        all.unknown = report.unknown;
+    }
     all.to = report.to;
     all.dry_run = report.dry_run;
     all.meant = all.meant.max(report.meant);
@@ -71,7 +126,13 @@ fn describe(all: &MoveReport) -> String {
     }
     for it in &all.lost {
         let (id, client, server) = (it.id, it.client, it.server);
-        text += &format!("{id}  {client} > {server}  is lost\n");
+        text += &format!(
+            "{id}  {client} > {server}  is lost here: {} was told to serve it, and may (`pepd flows` there)\n",
+            all.to
+        );
+    }
+    for id in &all.unknown {
+        text += &format!("{id}  there is no such connection\n");
     }
     let count = |of: usize| match of {
         1 => "1 connection".to_owned(),
@@ -98,7 +159,11 @@ fn describe(all: &MoveReport) -> String {
 fn outcome(all: &MoveReport) -> Result {
     let (stay, lost) = (all.stayed.len() as u64 + all.left, all.lost.len());
     match (all.dry_run, lost, stay) {
-        (_, 0, 0) => Ok(()),
+        (_, 0, 0) if all.unknown.is_empty() => Ok(()),
+        (_, 0, 0) => Err(Failure::stays(format!(
+            "{} of the IDs are of no connection here: `pepd flows` has them, and they are others once one has moved",
+            all.unknown.len()
+        ))),
         (true, ..) => Err(Failure::stays(format!(
             "{stay} of {} would stay here",
             all.meant
@@ -157,6 +222,19 @@ mod tests {
         insta::assert_snapshot!(describe(&all), @r"
         4  10.1.0.2:40001 > 10.2.0.2:80  stays: one of its legs is mending a loss
         4 connections moved to hb-c; the longest pause was 21.0 ms
+        ");
+        assert_eq!(outcome(&all).unwrap_err().code(), 70);
+    }
+
+    #[test]
+    fn who_is_not_there_is_named() {
+        let mut all = MoveReport::default();
+        let mut first = report(&[1], &[], 0);
+        first.unknown = vec![7];
+        add(&mut all, first);
+        insta::assert_snapshot!(describe(&all), @r"
+        7  there is no such connection
+        1 connection moved to hb-c; the longest pause was 21.0 ms
         ");
         assert_eq!(outcome(&all).unwrap_err().code(), 70);
     }

@@ -67,6 +67,10 @@ impl Daemon {
         }
         // What it tells the kernel has no place there any more.
         drop(self.measuring);
+        self.keeper
+            .notifier
+            .during("draining", self.moving.give_up())
+            .await;
         let cut = self.keeper.relay.admission().live();
         let GateKeeper {
             relay, notifier, ..
@@ -76,7 +80,10 @@ impl Daemon {
             (stopped, remove(self.installed).await)
         };
         let (stopped, removed) = notifier.during("ending", end).await;
-        tracing::info!(cut, "ended: {}", self.counters);
+        let moves = self.moving.figures().get().neighbors;
+        let moved_away: u64 = moves.iter().map(|of| of.given).sum();
+        let came: u64 = moves.iter().map(|of| of.taken).sum();
+        tracing::info!(cut, moved_away, came, "ended: {}", self.counters);
         stopped.map_err(|why| Failure::internal("end the workers", why))?;
         removed
     }

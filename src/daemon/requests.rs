@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pepd_admin::api::ControlRequest;
+use pepd_admin::api::{ControlRequest, NotMoved};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
@@ -251,7 +251,7 @@ impl Requests {
                 // Without neighbors nobody is told, and the answer says why.
                 ControlRequest::Move(order, answer) => match &self.moves {
                     Some(moves) => moves.tell(order, answer),
-                    None => _ = answer.send(Err(NO_NEIGHBOR.to_owned())),
+                    None => _ = answer.send(Err(NotMoved::Because(NO_NEIGHBOR.to_owned()))),
                 },
                 ControlRequest::Drain(to, answer) => {
                     // Whoever made the request may have gone since.

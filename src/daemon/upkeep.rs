@@ -53,10 +53,12 @@ impl Daemon {
             Err(error) => return Ok(Some(Trouble::Unseen(error.to_string()))),
         }
         let replaced = self.installed.replace(&self.plan);
-        match self.requests.during(&mut self.keeper, replaced).await {
+        let replaced = self.requests.during(&mut self.keeper, replaced).await;
+        // Whatever has come of it: some of the tables may be new, and the next look finds nothing amiss.
+        self.moving.renewed();
+        match replaced {
             Ok(Ok(())) => {
                 self.keeper.health.repaired();
-                self.moving.renewed();
                 if !self.requests.to_end() {
                     self.keeper.reopen();
                 }

@@ -46,7 +46,7 @@ fn frames() -> Vec<Frame> {
         Reason::Kernel(0),
         Reason::Ended,
         Reason::Unfit,
-        Reason::Route,
+        Reason::Packets,
         Reason::Late,
         Reason::Cancelled,
         Reason::Confused,

@@ -31,6 +31,9 @@ const ROOM: Room = Room {
 /// The data that is held at most.
 const MOST_BYTES: usize = 64 << 20;
 
+/// The packets of one connection that are held at most, so that nobody's leave the others no room.
+const MOST_OF_EACH: usize = 1024;
+
 /// For how long what has been passed to the queue already is let in: it is there to be read at once.
 const OPEN: Duration = Duration::from_secs(1);
 
@@ -102,17 +105,19 @@ impl Coming {
         }
     }
 
-    /// Drops what has come for these, for whatever this move expected it; gives those that no other one expects.
+    /// Drops what has come for these, for whatever this move expected it; gives those that no other one expects, and that
+    /// no other one has let in since.
     pub(super) fn dismiss(&self, flows: &[FourTuple]) -> Vec<FourTuple> {
         let mut held = self.held.borrow_mut();
         let is_free = |flow: &&FourTuple| {
             let flow = either(flow);
             match held.flows.get_mut(&flow) {
+                None => false,
                 Some(it) if it.moves > 1 => {
                     it.moves -= 1;
                     false
                 }
-                _ => {
+                Some(_) => {
                     for (packet, _) in held.take(&flow) {
                         self.decide(packet, Verdict::Drop);
                     }
@@ -262,7 +267,7 @@ impl Held {
             return Fate::Served;
         }
         match self.flows.get_mut(&flow) {
-            Some(held) if self.bytes + bytes <= MOST_BYTES => {
+            Some(held) if self.bytes + bytes <= MOST_BYTES && held.packets.len() < MOST_OF_EACH => {
                 held.packets.push(packet);
                 held.bytes += bytes;
                 self.bytes += bytes;
@@ -331,5 +336,11 @@ mod tests {
         }
         assert!(coming.dismiss(&[flow(1)]).is_empty());
         assert_eq!(coming.dismiss(&[flow(1)]), [flow(1)]);
+        // One of them may have it served, and the other one end only then.
+        for _ in 0..2 {
+            coming.held.borrow_mut().expect(flow(1));
+        }
+        coming.let_in(&[flow(1)]);
+        assert!(coming.dismiss(&[flow(1)]).is_empty());
     }
 }

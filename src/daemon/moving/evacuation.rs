@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use pepd_admin::api::MoveOrder;
+use pepd_admin::api::{MoveOrder, NotMoved};
 use pepd_admin::wire::MoveReport;
 use tokio::sync::oneshot::{Receiver, channel, error::TryRecvError};
 
@@ -18,7 +18,7 @@ pub struct Evacuation {
     teller: MoveTeller,
     to: String,
     /// What becomes of the order that is being carried out.
-    under_way: Option<Receiver<Result<MoveReport, String>>>,
+    under_way: Option<Receiver<Result<MoveReport, NotMoved>>>,
     next: Instant,
     /// What was last said of those that stay, or of why none moves.
     said: String,
@@ -43,7 +43,10 @@ impl Evacuation {
             let report = match answer.try_recv() {
                 Ok(report) => report,
                 Err(TryRecvError::Empty) => return,
-                Err(TryRecvError::Closed) => Err("what moves connections has ended".to_owned()),
+                Err(TryRecvError::Closed) => {
+                    let why = "what moves connections has ended".to_owned();
+                    Err(NotMoved::Because(why))
+                }
             };
             self.under_way = None;
             let goes_on = report
@@ -70,7 +73,7 @@ impl Evacuation {
     }
 
     /// Logs what has moved, and once why others do not.
-    fn tell(&mut self, report: Result<MoveReport, String>) {
+    fn tell(&mut self, report: Result<MoveReport, NotMoved>) {
         let to = &self.to;
         let why = match report {
             Ok(report) => {
@@ -79,7 +82,8 @@ impl Evacuation {
                 }
                 reasons(&report)
             }
-            Err(why) => format!("nothing moves: {why}"),
+            Err(NotMoved::UnderWay) => return,
+            Err(NotMoved::Because(why)) => format!("nothing moves: {why}"),
         };
         if why != self.said && !why.is_empty() {
             tracing::warn!("{why}; they may finish here, and are tried again");
@@ -99,7 +103,7 @@ fn all_to(to: &str) -> MoveOrder {
 }
 
 /// Says how many connections stay for which reason.
-fn reasons(report: &MoveReport) -> String {
+pub(super) fn reasons(report: &MoveReport) -> String {
     let mut counts = BTreeMap::<&str, usize>::new();
     for it in &report.stayed {
         *counts.entry(&it.why).or_default() += 1;
@@ -113,6 +117,9 @@ fn reasons(report: &MoveReport) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
     use pepd_admin::wire::StayedConnection;
     use tokio::sync::mpsc::unbounded_channel;
 
@@ -132,8 +139,16 @@ mod tests {
         let (orders, mut inbox) = unbounded_channel();
         let names = ["hb-c".to_owned()].into();
         let mut now = Instant::now();
-        let mut evacuation = Evacuation::new(MoveTeller { orders, names }, "hb-c", now);
+        let is_busy = Arc::new(AtomicBool::new(false));
+        let teller = MoveTeller {
+            orders,
+            is_busy: Arc::clone(&is_busy),
+            names,
+        };
+        let mut evacuation = Evacuation::new(teller, "hb-c", now);
         let mut begun = |evacuation: &mut Evacuation, now| {
+            // What is carried out here is over at once.
+            is_busy.store(false, Relaxed);
             evacuation.go_on(now);
             inbox.try_recv().ok()
         };
@@ -149,7 +164,8 @@ mod tests {
         assert!(begun(&mut evacuation, now).is_none(), "too soon");
         now += PAUSE;
         let (_, answer) = begun(&mut evacuation, now).unwrap();
-        answer.send(Err("hb-c does not answer".to_owned())).unwrap();
+        let why = NotMoved::Because("hb-c does not answer".to_owned());
+        answer.send(Err(why)).unwrap();
         assert!(begun(&mut evacuation, now).is_none());
         assert_eq!(evacuation.said, "nothing moves: hb-c does not answer");
         // Nobody is there any more.

@@ -5,15 +5,13 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use pepd_admin::wire::MoveReport;
-use pepd_move::machine::{
-    FROZEN_TIME, Giver, GiverAction, GiverEvent, GiverOutcome, Members, Noted,
-};
+use pepd_move::machine::{FROZEN_TIME, Giver, GiverAction, GiverEvent, GiverOutcome, Members};
 use pepd_move::wire::{Frame, Head, MOST_DATA, Offered, Reason, Refused};
 use pepd_packet::FourTuple;
 use pepd_relay::{Frozen, Stays};
 use tokio::time::timeout_at;
 
-use super::order::{Destination, moved, stayed};
+use super::order::{BYTES_TOGETHER, Destination, moved, stayed};
 use super::select::Candidate;
 use super::wire::{Ended, Wire, heard};
 use crate::ui::format;
@@ -32,6 +30,12 @@ pub(super) struct Giving<'a> {
     frozen: BTreeMap<u16, Frozen>,
     /// Why some stay, in more words than the other box has.
     why: BTreeMap<u16, String>,
+    /// The data that those have which were too much together.
+    heavy: BTreeMap<u16, u64>,
+    /// Whether it was given up as the daemon ends.
+    is_given_up: bool,
+    /// How the session that had the offer has broken off.
+    broken: Option<String>,
     /// When they were frozen.
     since: Option<Instant>,
 }
@@ -52,6 +56,9 @@ impl<'a> Giving<'a> {
             wire: Some(wire),
             frozen: BTreeMap::new(),
             why: BTreeMap::new(),
+            heavy: BTreeMap::new(),
+            is_given_up: false,
+            broken: None,
             since: None,
         }
     }
@@ -74,11 +81,17 @@ impl<'a> Giving<'a> {
 
     /// Waits for what happens next.
     async fn event(&mut self) -> GiverEvent {
-        let deadline = self.giver.deadline();
-        match heard(&mut self.wire, self.to.ground, deadline).await {
-            Some(Ok(frame)) => GiverEvent::Received(frame),
-            Some(Err(why)) => self.cut(&why),
-            None => GiverEvent::Tick,
+        let (deadline, ground) = (self.giver.deadline(), self.to.ground);
+        tokio::select! {
+            heard = heard(&mut self.wire, ground, deadline) => match heard {
+                Some(Ok(frame)) => GiverEvent::Received(frame),
+                Some(Err(why)) => self.cut(&why),
+                None => GiverEvent::Tick,
+            },
+            () = ground.is_given_up(), if !self.is_given_up => {
+                self.is_given_up = true;
+                GiverEvent::Cancelled
+            }
         }
     }
 
@@ -98,7 +111,10 @@ impl<'a> Giving<'a> {
     }
 
     fn cut(&mut self, why: &Ended) -> GiverEvent {
-        tracing::debug!(neighbor = self.to.neighbor.name, %why, "a session about a move has ended");
+        if self.broken.is_none() {
+            tracing::warn!(neighbor = self.to.neighbor.name, %why, "the session about a move has broken off");
+            self.broken = Some(format!("the session with the other box broke off: {why}"));
+        }
         self.wire = None;
         GiverEvent::Cut
     }
@@ -110,19 +126,22 @@ impl<'a> Giving<'a> {
             GiverAction::Freeze(members) => Some(GiverEvent::Frozen(self.freeze(&members).await)),
             GiverAction::Transfer(members) => {
                 let deadline = self.giver.deadline().unwrap_or_else(Instant::now);
-                let sent = timeout_at(deadline.into(), self.transfer(&members)).await;
+                let sent = tokio::select! {
+                    sent = timeout_at(deadline.into(), self.transfer(&members)) => sent.ok(),
+                    () = ground.is_given_up() => Some(GiverEvent::Cut),
+                };
                 // A session of which something was half sent is over.
-                Some(sent.unwrap_or_else(|_| self.is_too_slow(&members)))
+                Some(match sent {
+                    Some(GiverEvent::Cut) => self.cut(&Ended::Ending),
+                    Some(event) => event,
+                    None => self.is_too_slow(&members),
+                })
             }
-            GiverAction::Note(Some(Noted::Given)) => {
-                self.frozen.values().for_each(Frozen::give);
+            GiverAction::Give(members) => {
+                let given = members.iter().filter_map(|member| self.frozen.get(member));
+                given.for_each(Frozen::give);
                 None
             }
-            GiverAction::Note(_) => None,
-            // What comes is sent on since they were frozen, and where somebody has emptied the tables since, again.
-            GiverAction::SwitchRoute(_) => Some(GiverEvent::Switched(true)),
-            // That ends as they are thawed, which is next.
-            GiverAction::SwitchBack(_) => None,
             GiverAction::Thaw(members) => {
                 ground.packets.keep(&self.tuples(&members));
                 for member in &members {
@@ -181,11 +200,20 @@ impl<'a> Giving<'a> {
             Some(async move { (index, candidate, ground.mover.freeze(candidate.id).await) })
         });
         let mut refused = Vec::new();
+        let mut bytes = 0;
         for (index, candidate, frozen) in join_all(freezing).await {
             let why = match frozen.map(|frozen| (self.unfit(candidate, &frozen), frozen)) {
                 Ok((None, frozen)) => {
-                    self.frozen.insert(index, frozen);
-                    continue;
+                    // What was sampled may be a second old, or nothing yet where it has just come from another box.
+                    let data = frozen.snapshot().data() as u64;
+                    if bytes + data <= BYTES_TOGETHER || self.frozen.is_empty() {
+                        bytes += data;
+                        self.frozen.insert(index, frozen);
+                        continue;
+                    }
+                    self.heavy.insert(index, data);
+                    let why = "with the others it is more than moves at once".to_owned();
+                    (Reason::Unfit, why)
                 }
                 // Dropped, it goes on.
                 Ok((Some(why), _)) => (Reason::Unfit, why),
@@ -255,9 +283,17 @@ impl<'a> Giving<'a> {
         let mut counts = (0_u64, 0_u64);
         for (index, candidate) in self.those.iter().enumerate() {
             let index = u16::try_from(index).unwrap_or(u16::MAX);
-            let words = |why: &Reason| self.why.get(&index).cloned().unwrap_or(why.to_string());
+            let words = |why: &Reason| {
+                let broken = self.broken.as_ref().filter(|_| *why == Reason::Cancelled);
+                let known = self.why.get(&index).or(broken);
+                known.cloned().unwrap_or(why.to_string())
+            };
             match (stay.get(&index), outcome) {
-                (Some(why @ Reason::Unfit), _) => again.push((candidate.clone(), words(why))),
+                (Some(why @ Reason::Unfit), _) => {
+                    let mut candidate = candidate.clone();
+                    candidate.bytes = self.heavy.get(&index).copied().unwrap_or(candidate.bytes);
+                    again.push((candidate, words(why)));
+                }
                 (Some(why), _) => report.stayed.push(stayed(candidate, &words(why))),
                 (None, Some(GiverOutcome::Moved { lost })) if !lost.contains(&index) => {
                     report.moved.push(moved(candidate, pause));

@@ -2,8 +2,8 @@
 //! thread waits for other boxes, and gives them connections when it is told to. What the boxes say to each other
 //! and in which order is [`pepd_move`]'s; here it is done.
 //!
-//! [`order`] is what is asked for, [`give`] carries out what [`pepd_move::machine::Giver`] says, [`take`] what
-//! [`pepd_move::machine::Taker`] does, each over a [`wire`]. The packets are dropped and sent on by [`pepd_net::Moving`], the connections taken
+//! [`order`] is what is asked for, [`mod@sessions`] are those of other boxes, [`give`] carries out what
+//! [`pepd_move::machine::Giver`] says, [`take`] what [`pepd_move::machine::Taker`] does, each over a [`wire`]. The packets are dropped and sent on by [`pepd_net::Moving`], the connections taken
 //! out of their sockets and put into others by [`pepd_relay::Mover`], and connection tracking is told of them by [`tracking`].
 
 mod coming;
@@ -15,21 +15,22 @@ pub mod keys;
 mod order;
 mod packets;
 mod select;
+mod sessions;
 mod take;
 mod tracking;
 mod wire;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use pepd_admin::api::MoveOrder;
+use pepd_admin::api::{MoveOrder, NotMoved};
 use pepd_admin::wire::MoveReport;
 use pepd_config::{Config, Moves};
 use pepd_move::machine::{Given, Members};
@@ -38,25 +39,31 @@ use pepd_move::wire::MoveId;
 use pepd_packet::FourTuple;
 use pepd_relay::{Mover, Observer, Relay, runtime_thread};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::LocalSet;
+use tokio::time::sleep;
 
 pub use self::evacuation::Evacuation;
 pub use self::figures::MoveFigures;
 pub use self::keys::Keys;
 use self::packets::Packets;
-pub use self::take::sessions;
+pub use self::sessions::sessions;
 use self::tracking::Tracking;
 use crate::exit::{Failure, Result};
 
 /// The answer to an order: what has become of it, or why nothing has.
-pub type Answer = oneshot::Sender<std::result::Result<MoveReport, String>>;
+pub type Answer = oneshot::Sender<std::result::Result<MoveReport, NotMoved>>;
+
+/// The time in which what is being given is to stay when the daemon ends.
+const MOST_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The thread by which connections move, while the configuration has neighbors.
 #[derive(Debug, Default)]
 pub struct Moving {
     running: Option<(JoinHandle<()>, MoveTeller)>,
     is_ending: Arc<AtomicBool>,
+    /// Whether what is being given is to stay.
+    gives_up: watch::Sender<bool>,
     /// Whether the kernel's tables are new, and what is sent on is to be entered again.
     renewed: Arc<AtomicBool>,
     figures: MoveFigures,
@@ -66,6 +73,8 @@ pub struct Moving {
 #[derive(Clone, Debug)]
 pub struct MoveTeller {
     orders: UnboundedSender<(MoveOrder, Answer)>,
+    /// Whether an order is being carried out.
+    is_busy: Arc<AtomicBool>,
     /// The names of the neighbors.
     names: Arc<[String]>,
 }
@@ -85,8 +94,13 @@ impl MoveTeller {
         self.names.get(place).map(String::as_str)
     }
 
-    /// Has an order carried out; who waits for the answer hears when it is.
+    /// Has an order carried out, unless another one is; who waits for the answer hears when it is.
     pub fn tell(&self, order: MoveOrder, answer: Answer) {
+        if !self.orders.is_closed() && self.is_busy.swap(true, Relaxed) {
+            // Whoever asked may have gone.
+            let _ = answer.send(Err(NotMoved::UnderWay));
+            return;
+        }
         // Where the thread has ended the answer is dropped with it, which says so.
         let _ = self.orders.send((order, answer));
     }
@@ -122,7 +136,10 @@ impl Moving {
         let (moves, mover, observer) = (config.moves.clone(), relay.mover(), relay.observer());
         let sets = pepd_net::Moving::open(moves.neighbors.len())?;
         let packets = Packets::new(sets, Arc::clone(&moving.renewed), config.capture.mark.mask);
+        let gives_up = moving.gives_up.subscribe();
         let (is_ending, figures) = (Arc::clone(&moving.is_ending), moving.figures.clone());
+        let is_busy = Arc::new(AtomicBool::new(false));
+        let busy = Arc::clone(&is_busy);
         let begin = move || {
             let ground = Ground {
                 own,
@@ -132,6 +149,7 @@ impl Moving {
                 observer,
                 packets,
                 is_ending,
+                gives_up,
                 figures,
                 replays: RefCell::default(),
                 tracking: Tracking::open(),
@@ -139,12 +157,16 @@ impl Moving {
                 taking: RefCell::default(),
                 coming: Cell::new(0),
             };
-            run(Rc::new(ground), inbox)
+            run(Rc::new(ground), inbox, busy)
         };
         let failed =
             |error: io::Error| Failure::internal("start the thread that moves connections", error);
         let thread = runtime_thread::spawn("mover".to_owned(), begin);
-        let teller = MoveTeller { orders, names };
+        let teller = MoveTeller {
+            orders,
+            is_busy,
+            names,
+        };
         moving.running = Some((thread.map_err(failed)?, teller));
         Ok(moving)
     }
@@ -164,6 +186,16 @@ impl Moving {
         self.renewed.store(true, Relaxed);
     }
 
+    /// Has what is being given stay, and waits until it does: the daemon ends, and sockets that are silent would end without a
+    /// word.
+    pub async fn give_up(&self) {
+        self.gives_up.send_replace(true);
+        let deadline = Instant::now() + MOST_PATIENCE;
+        while self.figures.under_way() > 0 && Instant::now() < deadline {
+            sleep(MOST_PATIENCE / 200).await;
+        }
+    }
+
     /// Takes no more connections of others: the daemon is to end.
     pub fn take_no_more(&self) {
         self.is_ending.store(true, Relaxed);
@@ -179,18 +211,50 @@ struct Ground {
     observer: Observer,
     packets: Packets,
     is_ending: Arc<AtomicBool>,
+    gives_up: watch::Receiver<bool>,
     figures: MoveFigures,
     replays: RefCell<Replays>,
     tracking: Tracking,
     /// The connections that have been taken.
     given: RefCell<Given>,
-    /// Those that are being taken, each with where it is asked what becomes of it.
-    taking: RefCell<BTreeMap<MoveId, UnboundedSender<oneshot::Sender<Members>>>>,
+    /// Those that are being taken.
+    taking: RefCell<BTreeMap<MoveId, UnderWay>>,
     /// How many connections have been promised room here, and are not here yet.
     coming: Cell<u32>,
 }
 
-async fn run(ground: Rc<Ground>, mut inbox: UnboundedReceiver<(MoveOrder, Answer)>) {
+impl Ground {
+    /// Waits until what is being given is to stay.
+    async fn is_given_up(&self) {
+        if self.gives_up.clone().wait_for(|it| *it).await.is_err() {
+            // Nobody is there any more who could say so.
+            std::future::pending().await
+        }
+    }
+}
+
+/// A move of another box's that is under way here.
+struct UnderWay {
+    /// The other box.
+    from: Name,
+    flows: BTreeSet<FourTuple>,
+    tells: UnboundedSender<Told>,
+}
+
+/// What a move that is under way here is told in another session.
+enum Told {
+    /// Say which of them will be served here.
+    Asked(oneshot::Sender<Members>),
+    /// The other box offers some of them again, and so gives none of them by this one; what this holds is dropped once it
+    /// is over.
+    Superseded(#[expect(dead_code, reason = "its end is what it says")] oneshot::Sender<()>),
+}
+
+async fn run(
+    ground: Rc<Ground>,
+    mut inbox: UnboundedReceiver<(MoveOrder, Answer)>,
+    is_busy: Arc<AtomicBool>,
+) {
     // Connections that a process before this one has taken.
     for (id, place) in ground.mover.moves() {
         ground.given.borrow_mut().remember(move_id(id), place);
@@ -205,19 +269,17 @@ async fn run(ground: Rc<Ground>, mut inbox: UnboundedReceiver<(MoveOrder, Answer
     let holder = Rc::clone(&ground);
     tasks.spawn_local(async move { holder.packets.hold().await });
     if let Some(listen) = ground.moves.listen {
-        tasks.spawn_local(take::listen(Rc::clone(&ground), listen));
+        tasks.spawn_local(sessions::listen(Rc::clone(&ground), listen));
     }
     tasks
         .run_until(async {
             // One after the other: two that are told the same would have each other's.
             while let Some((order, answer)) = inbox.recv().await {
-                // Whoever asked has gone before it was its turn, and has been told that nothing was done.
-                if answer.is_closed() {
-                    continue;
-                }
                 let done = order::carry_out(&ground, &order).await;
+                order::log(&order, &done);
+                is_busy.store(false, Relaxed);
                 // Whoever asked may have gone.
-                let _ = answer.send(done);
+                let _ = answer.send(done.map_err(NotMoved::Because));
             }
         })
         .await;
@@ -232,7 +294,7 @@ fn stay_here(ground: &Ground) {
         server: flow.server,
     });
     let flows: Vec<_> = flows.collect();
-    ground.packets.stay(&ground.tracking.tuples(&flows));
+    ground.packets.go_on(&ground.tracking.tuples(&flows));
 }
 
 /// A move's id in the words in which it is noted beside its connections.

@@ -1,5 +1,6 @@
 //! Orders to move connections: which they are, whether they can, and what has become of them.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use pepd_move::wire::{Frame, MoveId, Offer, Reason, Refused};
 use tokio::time::{sleep, timeout};
 
 use super::Ground;
+use super::evacuation::reasons;
 use super::give::Giving;
 use super::select::{Candidate, candidates};
 use super::tracking::Host;
@@ -22,7 +24,7 @@ use super::wire::{Ended, Wire};
 const TOGETHER: usize = 64;
 
 /// The bytes that they have under way together: they are sent within 3.4 s over 20 Mbit/s, of the 5 s that there are.
-const BYTES_TOGETHER: u64 = 8 << 20;
+pub(super) const BYTES_TOGETHER: u64 = 8 << 20;
 
 /// The connections that one order moves, so that its answer does not take long.
 const MOST: usize = 512;
@@ -42,12 +44,16 @@ pub(super) async fn carry_out(ground: &Ground, order: &MoveOrder) -> Result<Move
     let neighbor = &ground.moves.neighbors[place];
     let name = Name::new(&neighbor.name).ok_or("the neighbor's name is none")?;
     let all = candidates(ground, order);
+    let known: BTreeSet<_> = all.iter().map(|it| it.id).collect();
+    let named = order.flows.iter().copied();
+    let unknown = named.filter(|id| !known.contains(id)).collect();
     let meant = all.len();
     let mut report = MoveReport {
         to: order.to.clone(),
         dry_run: order.dry_run,
         meant: meant as u64,
         left: meant.saturating_sub(MOST) as u64,
+        unknown,
         ..MoveReport::default()
     };
     let meant = all.into_iter().take(MOST);
@@ -84,6 +90,21 @@ pub(super) async fn carry_out(ground: &Ground, order: &MoveOrder) -> Result<Move
         sleep(PAUSE).await;
     }
     Ok(report)
+}
+
+/// Says in the log what has come of an order of which nothing has moved; of what has moved each move says it.
+pub(super) fn log(order: &MoveOrder, done: &Result<MoveReport, String>) {
+    if order.dry_run {
+        return;
+    }
+    let to = &order.to;
+    match done {
+        Err(why) => tracing::warn!(to, why, "nothing has moved"),
+        Ok(report) if report.moved.is_empty() && !report.stayed.is_empty() => {
+            tracing::warn!(to, "nothing has moved: {}", reasons(report));
+        }
+        Ok(_) => {}
+    }
 }
 
 /// Gives those for which there is a way, each with what its source is translated to; enters why the others stay.
@@ -143,6 +164,9 @@ async fn on_link(address: Option<impl Into<IpAddr>>) -> Result<(), String> {
         .ok_or("the [[neighbor]] has no address of its family: add one to `via`")?;
     match pepd_net::link_to(address).await {
         Ok(Some(_)) => Ok(()),
+        Ok(None) if pepd_net::is_local(address).await.unwrap_or(false) => Err(format!(
+            "{address} is this host's own, and not the neighbor's"
+        )),
         Ok(None) => Err(format!(
             "{address} is on no network of this host's, so that nothing can be sent on to it"
         )),

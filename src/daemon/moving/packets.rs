@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use pepd_net::{GateError, Moving};
 use pepd_packet::{FourTuple, MarkMask};
+use pepd_telemetry::Throttle;
 use tokio::time::sleep;
 
 use super::coming::Coming;
@@ -23,8 +24,8 @@ use super::coming::Coming;
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// The time in which another box, or the process after its own, has nothing be sent on here any more after a move that has
-/// broken off.
-const LATER: Duration = Duration::from_secs(5);
+/// broken off: a process that is made anew on a slow box takes some seconds until it has said so.
+const LATER: Duration = Duration::from_secs(30);
 
 /// For how long what is sent on is known here: as long as the kernel does at least.
 const KNOWN: Duration = Duration::from_hours(3);
@@ -250,8 +251,30 @@ impl Packets {
             .collect()
     }
 
+    /// Has what belongs to these that are here come to them, which a process before this one had on their way here or to
+    /// other boxes; what is sent on here for others that it had on their way is dropped for a moment, as by
+    /// [`Packets::dismiss_later`].
+    pub(super) fn go_on(&self, here: &[FourTuple]) {
+        let known: BTreeSet<_> = here.iter().map(either).collect();
+        self.stay(here);
+        match self.sets.expected() {
+            Ok(expected) => {
+                let (served, others): (Vec<_>, Vec<_>) =
+                    expected.into_iter().partition(|flow| known.contains(flow));
+                self.hold_no_more(&served);
+                if let Err(error) = self.sets.expect(&others, LATER) {
+                    tracing::warn!(%error, "what belongs to connections that have not come is dropped for a while");
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "what was on its way here when the process died is not known");
+            }
+        }
+    }
+
     /// Has everything be sent on that was, the kernel's tables being new.
     fn send_on_again(&self) {
+        static THROTTLE: Throttle = Throttle::new(Duration::from_secs(10));
         let mut away = self.away.borrow_mut();
         away.retain(|_, (_, since)| since.elapsed() < KNOWN);
         let mut those: BTreeMap<usize, Vec<FourTuple>> = BTreeMap::new();
@@ -260,7 +283,10 @@ impl Packets {
         }
         for (neighbor, flows) in those {
             if let Err(error) = self.sets.send_on(neighbor, &flows) {
-                tracing::warn!(%error, "what belongs to connections that have moved is not sent on; it is tried again");
+                if let Some(held_back) = THROTTLE.admit(Instant::now()) {
+                    tracing::warn!(%error, held_back,
+                        "what belongs to connections that have moved is not sent on; it is tried again");
+                }
                 self.renewed.store(true, Relaxed);
                 return;
             }

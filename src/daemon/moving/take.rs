@@ -1,10 +1,7 @@
 //! Taking connections of another box.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -15,142 +12,45 @@ use pepd_move::wire::{Frame, MoveId, Offer, Offered, Reason, Refused};
 use pepd_packet::FourTuple;
 use pepd_packet::snapshot::SplitSnapshot;
 use pepd_relay::{NotRestored, Silent};
-use pepd_telemetry::{Arrival, Throttle};
-use socket2::{Domain, Protocol, Socket, Type};
-use tokio::net::{TcpListener, TcpStream};
+use pepd_telemetry::Arrival;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio::sync::{Semaphore, oneshot};
-use tokio::time::sleep;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use super::filtered::filtered;
 use super::give::FROZEN;
 use super::tracking::{Ability, kernel};
 use super::wire::{Ended, Wire, heard};
-use super::{Ground, words};
-
-/// Sessions at once from the addresses of one neighbor; further ones are refused. Whoever is there beside it, or is
-/// translated to its address, is in the way of nobody else.
-const OF_EACH: usize = 4;
-
-/// Those of addresses that are no neighbor's: they may be one's all the same, and they may be anybody's, who says nothing
-/// and is in the way of the others for as long.
-const STRANGERS: usize = 4;
-
-/// Returns how many sessions there may be at once with so many neighbors.
-pub const fn sessions(neighbors: usize) -> usize {
-    OF_EACH * neighbors + STRANGERS
-}
+use super::{Ground, Told, UnderWay, words};
 
 /// How often it is tried to have the packets of connections come here.
 const TRIES: usize = 3;
 
-/// The pause before what could not be opened is tried again.
-const PAUSE: Duration = Duration::from_secs(1);
+/// The time that a move has to end of which some connections are offered again.
+const MOST_WAIT: Duration = Duration::from_secs(2);
 
-/// Takes what other boxes hand over, for ever.
-pub(super) async fn listen(ground: Rc<Ground>, at: SocketAddr) {
-    static THROTTLE: Throttle = Throttle::new(Duration::from_secs(60));
-    let listener = loop {
-        match open(at) {
-            Ok(listener) => break listener,
-            Err(error) => {
-                if let Some(held_back) = THROTTLE.admit(Instant::now()) {
-                    tracing::warn!(%at, %error, held_back,
-                        "[move] listen: no connection is taken from other boxes; it is tried again");
-                }
-                sleep(PAUSE).await;
-            }
-        }
+/// Ends what is under way here of the other box's that has some of these: it would be in the way of a move that offers
+/// them again, and drop what comes for them when it is over at last.
+async fn supersede(ground: &Ground, peer: &Name, flows: &BTreeSet<FourTuple>) {
+    let ends: Vec<_> = {
+        let taking = ground.taking.borrow();
+        let those = taking.values();
+        let those = those.filter(|it| it.from == *peer && !it.flows.is_disjoint(flows));
+        let told = those.map(|it| {
+            let (end, is_over) = oneshot::channel();
+            // One that has ended meanwhile drops it.
+            let _ = it.tells.send(Told::Superseded(end));
+            is_over
+        });
+        told.collect()
     };
-    let of_each = ground.moves.neighbors.iter();
-    let of_each: Vec<_> = of_each.map(|_| Arc::new(Semaphore::new(OF_EACH))).collect();
-    let of_strangers = Arc::new(Semaphore::new(STRANGERS));
-    loop {
-        match listener.accept().await {
-            Ok((stream, from)) => {
-                let of_neighbor =
-                    neighbor_at(&ground, from.ip()).and_then(|place| of_each.get(place));
-                let sessions = Arc::clone(of_neighbor.unwrap_or(&of_strangers));
-                let Ok(session) = sessions.try_acquire_owned() else {
-                    ground.figures.refused();
-                    if let Some(held_back) = THROTTLE.admit(Instant::now()) {
-                        tracing::warn!(%from, held_back,
-                            "who would hand connections over was refused: too many others would, or say nothing");
-                    }
-                    continue;
-                };
-                let ground = Rc::clone(&ground);
-                tokio::task::spawn_local(async move {
-                    serve(&ground, stream, from).await;
-                    drop(session);
-                });
-            }
-            // No descriptor, or no memory.
-            Err(_) => sleep(PAUSE).await,
-        }
-    }
-}
-
-/// Returns the place of the neighbor that has an address.
-fn neighbor_at(ground: &Ground, address: IpAddr) -> Option<usize> {
-    ground.moves.neighbors.iter().position(|it| {
-        let via = [it.v4.map(IpAddr::from), it.v6.map(IpAddr::from)];
-        it.address.ip() == address || via.contains(&Some(address))
-    })
-}
-
-fn open(at: SocketAddr) -> io::Result<TcpListener> {
-    let socket = Socket::new(
-        Domain::for_address(at),
-        Type::STREAM.nonblocking().cloexec(),
-        Some(Protocol::TCP),
-    )?;
-    socket.set_reuse_address(true)?;
-    // The address may come with the link.
-    match at {
-        SocketAddr::V4(_) => socket.set_freebind_v4(true)?,
-        SocketAddr::V6(_) => {
-            socket.set_freebind_v6(true)?;
-            socket.set_only_v6(true)?;
-        }
-    }
-    socket.bind(&at.into())?;
-    socket.listen(64)?;
-    TcpListener::from_std(socket.into())
-}
-
-async fn serve(ground: &Ground, stream: TcpStream, from: SocketAddr) {
-    static THROTTLE: Throttle = Throttle::new(Duration::from_secs(10));
-    match Wire::answer(ground, stream).await {
-        Ok((wire, peer, Frame::Offer(offer))) => Taking::take(ground, wire, &peer, offer).await,
-        Ok((mut wire, _, Frame::Ask(id))) => {
-            let asked = ground.taking.borrow().get(&id).cloned();
-            let (answer, answered) = oneshot::channel();
-            let mut serves = match asked.is_some_and(|asked| asked.send(answer).is_ok()) {
-                true => answered.await.unwrap_or_default(),
-                false => Members::new(),
-            };
-            serves.extend(ground.given.borrow().of(id));
-            let answer = Frame::Answer(id, serves.into_iter().collect());
-            // Whoever asked asks again.
-            let _ = wire.send(&answer).await;
-        }
-        Ok((mut wire, ..)) => {
-            let _ = wire.send(&Frame::Abort(Reason::Confused)).await;
-        }
-        // Somebody who looks whether anybody is here, such as `pepd doctor`.
-        Err(Ended::Unheard) => {}
-        Err(why) => {
-            ground.figures.refused();
-            if let Some(held_back) = THROTTLE.admit(Instant::now()) {
-                tracing::warn!(%from, %why, held_back, "who would hand connections over was refused");
-            }
-        }
+    for is_over in ends {
+        let _ = timeout(MOST_WAIT, is_over).await;
     }
 }
 
 /// A move under way.
-struct Taking<'a> {
+pub(super) struct Taking<'a> {
     ground: &'a Ground,
     neighbor: &'a Neighbor,
     those: Vec<Offered>,
@@ -164,17 +64,21 @@ struct Taking<'a> {
     taker: Taker,
     actions: VecDeque<TakerAction>,
     wire: Option<Wire>,
-    asks: UnboundedReceiver<oneshot::Sender<Members>>,
+    told: UnboundedReceiver<Told>,
+    /// Dropped once all that it has is given up.
+    superseded: Option<Told>,
     silent: BTreeMap<u16, Silent>,
     /// Those that connection tracking was told of, and had not known.
     entered: BTreeMap<u16, FourTuple>,
     served: u64,
+    /// How its session has broken off.
+    broken: Option<String>,
     /// Whether the other box has said that it gives nothing: then it sends nothing on here any more.
     is_told: bool,
 }
 
 impl<'a> Taking<'a> {
-    async fn take(ground: &'a Ground, mut wire: Wire, peer: &Name, offer: Offer) {
+    pub(super) async fn take(ground: &'a Ground, mut wire: Wire, peer: &Name, offer: Offer) {
         let mut neighbors = ground.moves.neighbors.iter();
         let neighbor = neighbors.find(|it| it.name == peer.as_str());
         let id = offer.id;
@@ -184,9 +88,16 @@ impl<'a> Taking<'a> {
             let _ = wire.send(&Frame::Abort(Reason::Confused)).await;
             return;
         };
-        let (teller, asks) = unbounded_channel();
-        ground.taking.borrow_mut().insert(id, teller);
         let those = offer.flows.clone();
+        let flows: BTreeSet<_> = those.iter().map(|it| it.flow).collect();
+        supersede(ground, peer, &flows).await;
+        let (tells, told) = unbounded_channel();
+        let under_way = UnderWay {
+            from: peer.clone(),
+            flows,
+            tells,
+        };
+        ground.taking.borrow_mut().insert(id, under_way);
         let session = wire.flow();
         let is_tracked = session.and_then(|session| ground.tracking.is_on(&session));
         let (taker, actions) = Taker::begin(offer, Instant::now());
@@ -201,10 +112,12 @@ impl<'a> Taking<'a> {
             taker,
             actions: actions.into(),
             wire: Some(wire),
-            asks,
+            told,
+            superseded: None,
             silent: BTreeMap::new(),
             entered: BTreeMap::new(),
             served: 0,
+            broken: None,
             is_told: false,
         };
         taking.run().await;
@@ -239,17 +152,25 @@ impl<'a> Taking<'a> {
                 Some(Err(why)) => self.cut(&why),
                 None => TakerEvent::Tick,
             },
-            Some(asked) = self.asks.recv() => {
-                self.actions.extend(self.taker.on(TakerEvent::Asked, Instant::now()));
-                // What is said is a promise: it is kept before anything else is heard.
-                let _ = asked.send(self.taker.will_serve());
-                TakerEvent::Tick
+            Some(told) = self.told.recv() => match told {
+                Told::Asked(asked) => {
+                    self.actions.extend(self.taker.on(TakerEvent::Asked, Instant::now()));
+                    // What is said is a promise: it is kept before anything else is heard.
+                    let _ = asked.send(self.taker.will_serve());
+                    TakerEvent::Tick
+                }
+                Told::Superseded(_) => {
+                    self.superseded = Some(told);
+                    // It had them come to itself again before it offered them again.
+                    self.is_told = true;
+                    self.cut(&Ended::Superseded)
+                }
             }
         }
     }
 
     fn cut(&mut self, why: &Ended) -> TakerEvent {
-        tracing::debug!(neighbor = self.neighbor.name, %why, "a session about a move has ended");
+        self.broken.get_or_insert_with(|| why.to_string());
         self.wire = None;
         TakerEvent::Cut
     }
@@ -327,7 +248,7 @@ impl<'a> Taking<'a> {
                 tracing::warn!(%error, "no connection is taken from another box");
                 self.dismiss();
                 let all = (0..).zip(those);
-                let why = Reason::Kernel(0);
+                let why = Reason::Packets;
                 all.map(|(index, _)| Refused { index, why }).collect()
             }
         }
@@ -381,7 +302,7 @@ impl<'a> Taking<'a> {
         let flows = self.tuples(members.iter().copied());
         if let Err(error) = self.arrive(&flows) {
             tracing::warn!(%error, "no connection is taken from another box");
-            return TakerEvent::Unready(Reason::Route);
+            return TakerEvent::Unready(Reason::Packets);
         }
         // And what came for others of them, which stay where they are.
         self.expected.retain(|flow| !flows.contains(flow));
@@ -403,7 +324,7 @@ impl<'a> Taking<'a> {
                 }
                 Some(Err(error)) => {
                     tracing::error!(%error, "a connection of another box was lost");
-                    let why = Reason::Kernel(0);
+                    let why = kernel(error.errno());
                     lost.push(Refused { index, why });
                 }
                 None => {
@@ -449,8 +370,10 @@ impl<'a> Taking<'a> {
         // Those that are here are counted as the others are.
         let coming = &self.ground.coming;
         coming.set(coming.get().saturating_sub(self.welcome));
-        while let Ok(asked) = self.asks.try_recv() {
-            let _ = asked.send(self.taker.will_serve());
+        while let Ok(told) = self.told.try_recv() {
+            if let Told::Asked(asked) = told {
+                let _ = asked.send(self.taker.will_serve());
+            }
         }
         let (name, taken) = (&self.neighbor.name, self.served);
         self.ground.figures.of(name, |it| it.taken += taken);
@@ -462,13 +385,22 @@ impl<'a> Taking<'a> {
                     "connections have come from another box"
                 );
             }
-            // The other box knows why, and may only have asked.
-            Some(TakerOutcome::Never(Reason::Cancelled)) => {
-                tracing::debug!(neighbor = name, "a move was cancelled");
-            }
-            Some(TakerOutcome::Never(why)) => {
-                tracing::info!(neighbor = name, %why, "no connection has come from another box");
-            }
+            Some(TakerOutcome::Never(why)) => match (&self.broken, why) {
+                (Some(why), _) => {
+                    tracing::warn!(
+                        neighbor = name,
+                        why,
+                        "a move has broken off: no connection has come"
+                    );
+                }
+                // The other box knows why, and may only have asked.
+                (None, Reason::Cancelled) => {
+                    tracing::debug!(neighbor = name, "a move was cancelled");
+                }
+                (None, why) => {
+                    tracing::info!(neighbor = name, %why, "no connection has come from another box");
+                }
+            },
             None => {}
         }
     }

@@ -34,6 +34,12 @@ pub(super) enum Ended {
     /// The other side has closed it.
     #[error("it has ended the session")]
     Closed,
+    /// This side ends.
+    #[error("the daemon here ends")]
+    Ending,
+    /// The other side has begun another move of the same connections.
+    #[error("the other box offers them again")]
+    Superseded,
     /// The other side has closed it, and never said anything.
     #[error("it has ended the session without a word")]
     Unheard,

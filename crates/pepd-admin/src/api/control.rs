@@ -21,7 +21,7 @@ pub enum ControlRequest {
     /// there are.
     Link(LinkOrder, oneshot::Sender<Result<(), Vec<String>>>),
     /// Move connections to another box; the answer is what has become of each, or why nothing has moved.
-    Move(MoveOrder, oneshot::Sender<Result<MoveReport, String>>),
+    Move(MoveOrder, oneshot::Sender<Result<MoveReport, NotMoved>>),
     /// Route new connections, let those that there are finish, or have them move to the box of this name, and
     /// end; the answer is why it cannot be that box.
     Drain(Option<String>, oneshot::Sender<Result<(), String>>),
@@ -51,6 +51,18 @@ pub struct MoveOrder {
     pub flows: Vec<u64>,
     /// Whether nothing is to move.
     pub dry_run: bool,
+}
+
+/// Why nothing has moved.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotMoved {
+    /// Another order is being carried out: one that waited for it might be carried out when whoever gave it has
+    /// thought better of it.
+    #[error("another move is under way")]
+    UnderWay,
+    /// Another reason.
+    #[error("{0}")]
+    Because(String),
 }
 
 /// The end at which requests are sent to the daemon.
@@ -201,7 +213,12 @@ pub(super) async fn move_away(
     };
     match order(&control, &view, order_of).await? {
         Ok(report) => Ok(Json(report)),
-        Err(why) => Err(Problem::new(
+        Err(why @ NotMoved::UnderWay) => Err(Problem::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            why.to_string(),
+            "ask again when it is over",
+        )),
+        Err(NotMoved::Because(why)) => Err(Problem::new(
             StatusCode::CONFLICT,
             why,
             "nothing has moved; docs/move.md says what both boxes need",

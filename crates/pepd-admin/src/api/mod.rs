@@ -31,7 +31,7 @@ use crate::wire::{
     API_VERSION, CounterList, Index, LimitList, PeerList, Problem, Readiness, Status,
 };
 pub use cache::CachedView;
-pub use control::{ControlRequest, ControlSender, LinkOrder, MoveOrder};
+pub use control::{ControlRequest, ControlSender, LinkOrder, MoveOrder, NotMoved};
 pub use cpu_quota::CpuQuota;
 use response::{ApiResult, Json, NoQuery, StrictQuery};
 pub use serve::{Limits, Listen, serve};

@@ -55,6 +55,9 @@ pub struct MoveReport {
     pub lost: Vec<MovedConnection>,
     /// Those that were not tried: there are more than one request moves.
     pub left: u64,
+    /// Of the ids that were named, those of no connection that is here.
+    #[serde(default)]
+    pub unknown: Vec<u64>,
 }
 
 /// A connection that has moved.

@@ -2,34 +2,27 @@
 //!
 //! ```text
 //!  Offered ──accepted──▶ Freezing ──frozen──▶ Transferring ──sent──▶ Restoring
-//!     │                     │                      │                     │ restored
-//!     │ refused, cut, late, cancelled              │                     ▼
-//!     ▼                     ▼                      ▼        refused   Switching
-//!  Over (stays) ◀──────── thaw ◀──────────────── thaw ◀── switch back ───┤ switched: note
-//!     ▲                                                                  ▼
-//!     │ not given: switch back, thaw                      activated   Activating ──cut, late──▶ Asking
-//!     └───────────────────────────────── Over (moved) ◀── close ─────────┴──────────────────────┘ │
-//!                                        Over (lost)  ◀── close ──────────────── no answer ────────┘
+//!     │                     │                      │                  │     │
+//!     │ refused, cut, late, cancelled              │          refused │     │ restored: give
+//!     ▼                     ▼                      ▼                  │     │
+//!  Over (stays) ◀──────── thaw ◀──────────────── thaw ◀───────────────┘     ▼
+//!     ▲                                                     activated   Activating ──cut, late──▶ Asking
+//!     │ not served there: thaw      Over (moved) ◀── close ─────────────────┴──────────────────────┘ │
+//!     └─────────────────────────────────────────────────────────────────────────────────────────────┤
+//!                                   Over (lost)  ◀── close ─────────────────────────── no answer ────┘
 //! ```
 //!
-//! Up to Switching every failure leaves this box serving. From Activating on it serves only if the other box
-//! says that it does not and will not; that it has come so far is noted before the other box is told, so
-//! that whoever goes on with a dead process knows.
+//! Up to Restoring every failure leaves this box serving. From Activating on it serves only if the other box
+//! says that it does not and will not; that it has come so far is noted before the other box is told. Whoever
+//! goes on with a dead process closes what was given, and serves the rest.
+//!
+//! What comes for a connection goes on to the other box for as long as it is frozen, and once it is closed.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::{ASKING_PAUSE, ASKING_TIME, FROZEN_TIME, Members, OFFER_TIME, take_refused};
 use crate::wire::{Frame, MoveId, Offer, Reason, Refused};
-
-/// What is noted where it outlives the process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Noted {
-    /// The route is being switched, or is.
-    Switching,
-    /// The other box may serve.
-    Given,
-}
 
 /// Something that happens to a box that gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,8 +33,6 @@ pub enum GiverEvent {
     Frozen(Vec<Refused>),
     /// All of them have been sent.
     Sent,
-    /// The route has been switched, or has not.
-    Switched(bool),
     /// The session that was asked for is open.
     Connected,
     /// The session has ended, or none is to be had.
@@ -57,17 +48,13 @@ pub enum GiverEvent {
 pub enum GiverAction {
     /// Say this, where a session is open.
     Send(Frame),
-    /// Freeze these, and tell which could not be.
+    /// Freeze these, have what comes for them go to the other box, and tell which could not be.
     Freeze(Members),
     /// Send these with their data, and tell when that is done.
     Transfer(Members),
-    /// Note this of the move, or nothing any more, before anything else is done.
-    Note(Option<Noted>),
-    /// Have the packets of these go to the other box, and tell whether they do.
-    SwitchRoute(Members),
-    /// Have those of these come here again.
-    SwitchBack(Members),
-    /// Serve these again.
+    /// Note where it outlives the process that the other box may serve these, before anything else is done.
+    Give(Members),
+    /// Have what comes for these come here again, and serve them.
     Thaw(Members),
     /// Close these without a word.
     Close(Members),
@@ -107,7 +94,6 @@ enum State {
     Freezing,
     Transferring,
     Restoring,
-    Switching,
     Activating,
     Asking { until: Instant, connected: bool },
     Over(GiverOutcome),
@@ -128,24 +114,6 @@ impl Giver {
             deadline: Some(now + OFFER_TIME),
         };
         (giver, vec![GiverAction::Send(Frame::Offer(offer))])
-    }
-
-    /// Goes on with a move of a process that has died, of which something was `noted`; what was not noted
-    /// is to be thawed. These are the members that are frozen.
-    #[must_use]
-    pub fn resume(id: MoveId, members: Members, noted: Noted, now: Instant) -> (Self, Actions) {
-        let mut giver = Self {
-            id,
-            members,
-            stay: BTreeMap::new(),
-            state: State::Switching,
-            deadline: None,
-        };
-        let actions = match noted {
-            Noted::Switching => giver.give_up(Reason::Cancelled, false),
-            Noted::Given => giver.ask(now),
-        };
-        (giver, actions)
     }
 
     /// Returns when the next [`GiverEvent::Tick`] is due.
@@ -171,16 +139,14 @@ impl Giver {
 
     /// Says what is to be done about an event.
     pub fn on(&mut self, event: GiverEvent, now: Instant) -> Actions {
-        use GiverEvent::{Cancelled, Connected, Cut, Frozen, Received, Sent, Switched, Tick};
+        use GiverEvent::{Cancelled, Connected, Cut, Frozen, Received, Sent, Tick};
         let is_late = self.deadline.is_some_and(|deadline| deadline <= now);
         match (&self.state, event) {
             (State::Over(_), _) => Vec::new(),
             (State::Offered, Received(Frame::Accept(refused))) => self.accepted(&refused, now),
             (State::Freezing, Frozen(refused)) => self.frozen(&refused),
             (State::Transferring, Sent) => self.enter(State::Restoring),
-            (State::Restoring, Received(Frame::Restored(refused))) => self.restored(&refused),
-            (State::Switching, Switched(true)) => self.activate(now),
-            (State::Switching, Switched(false)) => self.give_up(Reason::Route, true),
+            (State::Restoring, Received(Frame::Restored(refused))) => self.restored(&refused, now),
             (State::Activating, Received(Frame::Activated(lost))) => self.activated(&lost, now),
             // It promises with that never to serve them.
             (State::Activating, Received(Frame::Abort(why))) => self.give_up(why, false),
@@ -196,7 +162,7 @@ impl Giver {
             (_, Cut) => self.give_up(Reason::Cancelled, false),
             (_, Cancelled) => self.give_up(Reason::Cancelled, true),
             (_, Tick) if is_late => self.give_up(Reason::Late, true),
-            (_, Tick | Connected | Frozen(_) | Sent | Switched(_)) => Vec::new(),
+            (_, Tick | Connected | Frozen(_) | Sent) => Vec::new(),
         }
     }
 
@@ -242,7 +208,7 @@ impl Giver {
         vec![GiverAction::Transfer(self.members.clone())]
     }
 
-    fn restored(&mut self, refused: &[Refused]) -> Actions {
+    fn restored(&mut self, refused: &[Refused], now: Instant) -> Actions {
         let Some(out) = self.leave_behind(refused) else {
             return self.give_up(Reason::Confused, true);
         };
@@ -254,19 +220,11 @@ impl Giver {
             actions.extend(self.nothing_left());
             return actions;
         }
-        self.state = State::Switching;
-        actions.push(GiverAction::Note(Some(Noted::Switching)));
-        actions.push(GiverAction::SwitchRoute(self.members.clone()));
-        actions
-    }
-
-    fn activate(&mut self, now: Instant) -> Actions {
         self.state = State::Activating;
         self.deadline = Some(now + FROZEN_TIME);
-        vec![
-            GiverAction::Note(Some(Noted::Given)),
-            GiverAction::Send(Frame::Activate),
-        ]
+        actions.push(GiverAction::Give(self.members.clone()));
+        actions.push(GiverAction::Send(Frame::Activate));
+        actions
     }
 
     fn activated(&mut self, lost: &[Refused], now: Instant) -> Actions {
@@ -289,7 +247,6 @@ impl Giver {
             self.members.retain(|index| !back.contains(index));
             let stay = back.iter().map(|index| (*index, Reason::Cancelled));
             self.stay.extend(stay);
-            actions.push(GiverAction::SwitchBack(back.clone()));
             actions.push(GiverAction::Thaw(back));
         }
         let lost = Members::new();
@@ -299,10 +256,7 @@ impl Giver {
 
     fn close(&mut self, outcome: GiverOutcome) -> Actions {
         self.over(outcome);
-        vec![
-            GiverAction::Close(self.members.clone()),
-            GiverAction::Note(None),
-        ]
+        vec![GiverAction::Close(self.members.clone())]
     }
 
     /// All of them stay, each for its own reason.
@@ -316,13 +270,6 @@ impl Giver {
     /// it keeps nothing for them from then on.
     fn give_up(&mut self, why: Reason, say: bool) -> Actions {
         let mut actions = Vec::new();
-        if matches!(
-            self.state,
-            State::Switching | State::Activating | State::Asking { .. }
-        ) {
-            actions.push(GiverAction::SwitchBack(self.members.clone()));
-            actions.push(GiverAction::Note(None));
-        }
         if self.state != State::Offered {
             actions.push(GiverAction::Thaw(self.members.clone()));
         }

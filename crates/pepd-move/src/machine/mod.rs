@@ -12,7 +12,7 @@ mod tests;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-pub use giver::{Giver, GiverAction, GiverEvent, GiverOutcome, Noted};
+pub use giver::{Giver, GiverAction, GiverEvent, GiverOutcome};
 pub use taker::{Given, Taker, TakerAction, TakerEvent, TakerOutcome};
 
 use crate::wire::Refused;

@@ -95,6 +95,17 @@ pub struct Refused {
     pub why: Reason,
 }
 
+/// Writes an errno, where there is one.
+fn with_errno(errno: u16) -> String {
+    match errno {
+        0 => String::new(),
+        // EADDRNOTAVAIL.
+        99 => ", as it has a socket with these addresses and ports: `ss -tn` there shows whose (errno 99)"
+            .to_owned(),
+        errno => format!(" (errno {errno})"),
+    }
+}
+
 /// Why something does not move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
@@ -108,7 +119,7 @@ pub enum Reason {
     #[error("the other box takes no new connections")]
     Draining,
     /// The other box's kernel has refused it, with this errno, or 0 without one.
-    #[error("the other box's kernel refuses it (errno {0})")]
+    #[error("the other box's kernel refuses it{errno}", errno = with_errno(*.0))]
     Kernel(u16),
     /// The connection has ended, or failed, meanwhile.
     #[error("it has ended meanwhile")]
@@ -116,11 +127,13 @@ pub enum Reason {
     /// It is not at a point at which it could move.
     #[error("it is in no state in which it could move")]
     Unfit,
-    /// The route could not be switched.
-    #[error("the route could not be switched")]
-    Route,
+    /// The other box cannot have what comes for it.
+    #[error("the other box cannot have what comes for it")]
+    Packets,
     /// It took too long.
-    #[error("it took too long")]
+    #[error(
+        "the other box did not have it in time: the network between the boxes is slow or loses packets, or one of them is busy"
+    )]
     Late,
     /// Somebody has asked for it.
     #[error("it was cancelled")]
@@ -162,7 +175,7 @@ impl Reason {
             Self::Kernel(errno) => (4, errno),
             Self::Ended => (5, 0),
             Self::Unfit => (6, 0),
-            Self::Route => (7, 0),
+            Self::Packets => (7, 0),
             Self::Late => (8, 0),
             Self::Cancelled => (9, 0),
             Self::Confused => (10, 0),
@@ -182,7 +195,7 @@ impl Reason {
             (4, errno) => Self::Kernel(errno),
             (5, 0) => Self::Ended,
             (6, 0) => Self::Unfit,
-            (7, 0) => Self::Route,
+            (7, 0) => Self::Packets,
             (8, 0) => Self::Late,
             (9, 0) => Self::Cancelled,
             (10, 0) => Self::Confused,

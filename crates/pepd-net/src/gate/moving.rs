@@ -1,7 +1,7 @@
 //! What belongs to connections that move to another box: dropped while they are under way, and sent on to that
 //! box afterwards. Elements with a timeout: a box that dies meanwhile drops nothing for long.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -110,6 +110,21 @@ impl Moving {
                 let flows = keys.iter().filter_map(|key| connection(family, key));
                 all.extend(flows.map(|flow| (flow, neighbor)));
             }
+        }
+        Ok(all)
+    }
+
+    /// Returns the connections of which what comes is held or dropped, whichever process has said so, as [`Moving::sent_on`]
+    /// has them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Moving::freeze`].
+    pub fn expected(&self) -> Result<BTreeSet<FourTuple>, GateError> {
+        let mut all = BTreeSet::new();
+        for family in Family::ALL {
+            let keys = self.sets.keys(DynamicSet::Coming(family))?;
+            all.extend(keys.iter().filter_map(|key| connection(family, key)));
         }
         Ok(all)
     }

@@ -15,7 +15,8 @@
 //! The copy has no mark any more: it is sent by way of `output`, where the same values say something of the relay's sockets, and
 //! none that it is none of theirs.
 //! And as for all that is forwarded its time to live has to last (RFC 1812, section 5.3.1), which the kernel counts down
-//! here and does not look at: two boxes that send on to each other, as where one has just died, would do so for ever.
+//! here and does not look at: two boxes that send on to each other, as where one has just died, would do so for ever. Little
+//! of it is left to what is sent on.
 
 use pepd_packet::MarkValue;
 
@@ -34,6 +35,9 @@ const COPIED: &str = "raw - 3";
 
 /// After iptables' `raw`.
 const HELD: &str = "raw + 1";
+
+/// The hops of what is sent on: it has to get to the boxes, each of which ends it or sends it on, and not to the ends.
+const HOPS: u8 = 8;
 
 /// Writes the chains that look at every packet of the campuses' connections.
 pub(super) fn moving_chains(ruleset: &mut Ruleset, plan: &Plan) {
@@ -124,7 +128,10 @@ pub(super) fn sending_on(ruleset: &mut Ruleset, plan: &Plan, family: Family) {
         Family::V6 => "ip6 hoplimit",
     };
     let marks = plan.neighbor_marks();
-    chain.extend(marks.map(|mark| format!("{} {left} < 2 drop", mark_is(plan, mark))));
+    for marked in marks.map(|mark| mark_is(plan, mark)) {
+        chain.push(format!("{marked} {left} < 2 drop"));
+        chain.push(format!("{marked} {left} > {HOPS} {left} set {HOPS}"));
+    }
     chain.extend(lines);
     ruleset.base_chain(&format!("send_on{}", digit(family)), &chain);
 }

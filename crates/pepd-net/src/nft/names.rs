@@ -263,9 +263,12 @@ impl DynamicSet {
     ];
 
     /// Returns whether its elements are true whichever daemon there is: SYNs that were routed, which their
-    /// clients repeat, and connections that are another box's.
+    /// clients repeat, connections that are another box's, and those of which something is still sent on here.
     pub(crate) const fn outlives_the_daemon(self) -> bool {
-        matches!(self, DynamicSet::RoutedSyns | DynamicSet::Moved(..))
+        matches!(
+            self,
+            DynamicSet::RoutedSyns | DynamicSet::Moved(..) | DynamicSet::Coming(_)
+        )
     }
 
     /// Returns the set's name in the table.

@@ -30,6 +30,7 @@ use std::task::Poll;
 
 use pepd_sys::clock;
 
+use crate::limits::Permit;
 use crate::moving;
 use crate::moving::asked::{Asked, FreezeOrder};
 use crate::shared::Context;
@@ -80,7 +81,7 @@ async fn carry(
     let counters = &*context.shared.counters;
     let _live = counters.live.increment();
     let Some(Established {
-        permit: _permit,
+        permit,
         watch,
         mut record,
         mut connection,
@@ -88,6 +89,7 @@ async fn carry(
     else {
         return;
     };
+    let mut permit = Some(permit);
     let asked = watch.asked();
     loop {
         let end = {
@@ -103,7 +105,7 @@ async fn carry(
             Box::pin(connection.finish(end, &mut record)).await;
             return;
         }
-        match freeze(connection, asked, &mut record) {
+        match freeze(connection, &mut permit, asked, &mut record) {
             Some(goes_on) => connection = *goes_on,
             None => return,
         }
@@ -114,6 +116,7 @@ async fn carry(
 /// be frozen now or nobody asks any more.
 fn freeze(
     connection: Connection,
+    permit: &mut Option<Permit>,
     asked: &Asked,
     record: &mut ConnectionRecord,
 ) -> Option<Box<Connection>> {
@@ -130,7 +133,9 @@ fn freeze(
         accepted: clock::monotonic().saturating_sub(age),
     };
     match moving::freeze(connection, identity, go_on) {
-        Ok(frozen) => {
+        Ok(mut frozen) => {
+            // It is counted all the while.
+            frozen.keep(permit.take());
             record.goes_on();
             // Where nobody waits any more, it is thawed.
             let _ = answer.try_send(Ok(frozen));

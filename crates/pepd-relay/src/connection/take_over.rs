@@ -37,9 +37,10 @@ pub(super) async fn take_over(
         waiting: _,
         after_an_outage,
         came,
+        permit,
     } = found;
     let shared = &context.shared;
-    let permit = shared.admission.admit(identity.client.ip());
+    let permit = permit.unwrap_or_else(|| shared.admission.admit(identity.client.ip()));
     let settings = shared.settings.load_full();
     let ends = [identity.client, identity.server];
     let legs = legs(&context, &settings, ends);

@@ -13,6 +13,7 @@ use crate::connection::forward::Connection;
 use crate::connection::leg::{Fate, LegIo as _};
 use crate::connection::recovery::Recovered;
 use crate::connection::state::State;
+use crate::limits::Permit;
 use crate::moving::asked::GoOn;
 use crate::pipe_pool::Loan;
 use crate::slots::found::FoundConnection;
@@ -64,6 +65,13 @@ impl Frozen {
     /// Returns what another box needs to go on with it.
     pub fn snapshot(&self) -> &SplitSnapshot {
         &self.snapshot
+    }
+
+    /// Has it be counted among those that are here, as long as it may go on here.
+    pub(crate) fn keep(&mut self, permit: Option<Permit>) {
+        if let Some(connection) = &mut self.connection {
+            connection.permit = permit;
+        }
     }
 
     /// Has it go on here.
@@ -158,6 +166,7 @@ pub(crate) fn freeze(
             waiting: 0,
             after_an_outage: false,
             came: None,
+            permit: None,
         }),
         snapshot,
         go_on,

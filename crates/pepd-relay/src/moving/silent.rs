@@ -198,6 +198,7 @@ impl Silent {
         let slot = Slot::begin(&shared.slots, &identity, ends, Some(&came));
         slot.note_state(Way::Up, up.state);
         slot.note_state(Way::Down, down.state);
+        let permit = shared.admission.admit(identity.client.ip());
         go_on.go_on(FoundConnection {
             identity,
             slot,
@@ -207,6 +208,7 @@ impl Silent {
             waiting: 0,
             after_an_outage: false,
             came: Some(arrival),
+            permit: Some(permit),
         });
         Ok(())
     }

@@ -28,6 +28,7 @@ use crate::connection::leg::{Failure, Fate};
 use crate::connection::memo::Memo as _;
 use crate::connection::recovery::{Both, Figures, Noted, Recovered, Stage, Unclear, recover};
 use crate::connection::state::{State, Way};
+use crate::limits::Permit;
 
 /// The deaths in a row for which a connection is held to be the cause.
 const MOST_DEATHS: u64 = 2;
@@ -48,6 +49,8 @@ pub(crate) struct FoundConnection {
     pub(crate) after_an_outage: bool,
     /// How it has come from another box, where it has just done so.
     pub(crate) came: Option<Arrival>,
+    /// What counts it, where it has been counted all the while.
+    pub(crate) permit: Option<Permit>,
 }
 
 /// What a process has left that has died.
@@ -302,6 +305,7 @@ fn take(connection: NotedConnection, identity: Identity) -> Result<FoundConnecti
         ways: [(ways[0], up), (ways[1], down)],
         after_an_outage: false,
         came: None,
+        permit: None,
     })
 }
 

@@ -177,8 +177,10 @@ impl Restored {
 fn send_all(bytes: &[u8], send: impl Fn(&[u8]) -> io::Result<usize>) -> Result<(), RestoreError> {
     let mut left = bytes;
     while !left.is_empty() {
-        let sent = send(&left[..left.len().min(PIECE)]);
-        left = &left[sent.map_err(call("send"))?..];
+        match send(&left[..left.len().min(PIECE)]).map_err(call("send"))? {
+            0 => return Err(RestoreError::Short("a queue")),
+            sent => left = &left[sent..],
+        }
     }
     Ok(())
 }
@@ -294,16 +296,7 @@ fn said_again(fd: BorrowedFd<'_>, snapshot: &Snapshot) -> Result<usize, RestoreE
 /// Puts bytes into a queue.
 fn put(fd: BorrowedFd<'_>, queue: c_int, bytes: &[u8]) -> Result<(), RestoreError> {
     sockopt::set_repair_queue(fd, queue)?;
-    for piece in bytes.chunks(PIECE) {
-        let mut left = piece;
-        while !left.is_empty() {
-            match stream::send(fd, left).map_err(call("send"))? {
-                0 => return Err(RestoreError::Short("a queue")),
-                taken => left = &left[taken..],
-            }
-        }
-    }
-    Ok(())
+    send_all(bytes, |piece| stream::send(fd, piece))
 }
 
 impl AsFd for Restored {

@@ -9,7 +9,7 @@ use pepd_testbed::traffic::{End, Pair, Pattern, receive};
 use pepd_testbed::{Family, require, wait_until};
 use serde_json::Value;
 
-use super::ground::Ground;
+use super::ground::{Ground, exchange};
 use super::kinds::send_until;
 use crate::harness::LIMIT;
 
@@ -18,10 +18,6 @@ const PAIRS: usize = 20;
 
 fn open(ground: &Ground) -> Result<Vec<Pair>> {
     (0..PAIRS).map(|_| ground.pair()).collect()
-}
-
-fn exchange(pairs: &[Pair]) -> Result<()> {
-    pairs.iter().try_for_each(|pair| pair.exchange(10_000))
 }
 
 /// Waits until the other box has them all.
@@ -65,7 +61,7 @@ fn it_ends_once_they_have_moved_and_nothing_comes_any_more() -> Result<()> {
     let said = ground.tells(1, &["flow", &id])?.success()?;
     ensure!(said.contains("it came from one"), "{said}");
     // What comes here is sent on, and that is counted, and waited for.
-    exchange(&pairs).context("by way of the first box")?;
+    exchange(&pairs, "by way of the first box")?;
     wait_until(LIMIT, "it says what it waits for", || {
         let ready = ground.tells(0, &["ready"]);
         ready.is_ok_and(|it| it.stdout.contains("sent on to two"))
@@ -77,10 +73,10 @@ fn it_ends_once_they_have_moved_and_nothing_comes_any_more() -> Result<()> {
                 .contains("connections that have moved, and were sent on")
         })
     })?;
-    exchange(&pairs).context("while it waits")?;
+    exchange(&pairs, "while it waits")?;
     let log = ends(&mut ground)?;
     ensure!(log.contains("20 connections have moved to two"), "{log}");
-    exchange(&pairs).context("without the first box")?;
+    exchange(&pairs, "without the first box")?;
     ground.pair()?.exchange(1000)?;
     ground.no_resets()
 }
@@ -107,17 +103,17 @@ fn it_goes_on_with_it_whatever_dies() -> Result<()> {
         })
     };
     tells_why(&ground, 1)?;
-    exchange(&pairs).context("before it dies")?;
+    exchange(&pairs, "before it dies")?;
     ground.daemon(0)?.says("STOPPING=1")?;
     kill(ground.daemon(0)?.daemon()?, Signal::SIGKILL)?;
     ground.daemon(0)?.says("STOPPING=1")?;
     tells_why(&ground, 2)?;
-    exchange(&pairs).context("after it has died")?;
+    exchange(&pairs, "after it has died")?;
     ground.start(1, "")?;
     await_moved(&ground)?;
-    exchange(&pairs).context("by way of the first box")?;
+    exchange(&pairs, "by way of the first box")?;
     ends(&mut ground)?;
-    exchange(&pairs).context("without the first box")?;
+    exchange(&pairs, "without the first box")?;
     ground.no_resets()
 }
 
@@ -137,9 +133,9 @@ fn it_waits_for_the_routes_whatever_dies() -> Result<()> {
     waits(&ground, 1)?;
     kill(ground.daemon(0)?.daemon()?, Signal::SIGKILL)?;
     waits(&ground, 2)?;
-    exchange(&pairs).context("by way of the first box")?;
+    exchange(&pairs, "by way of the first box")?;
     ends(&mut ground)?;
-    exchange(&pairs).context("without the first box")?;
+    exchange(&pairs, "without the first box")?;
     ground.no_resets()
 }
 
@@ -153,15 +149,15 @@ fn it_waits_for_the_routes_of_what_another_process_gave() -> Result<()> {
     ground.all_move(0, PAIRS)?;
     kill(ground.daemon(0)?.daemon()?, Signal::SIGKILL)?;
     ground.daemon(0)?.says("READY=1")?;
-    exchange(&pairs).context("by way of the first box")?;
+    exchange(&pairs, "by way of the first box")?;
     ground.tells(0, &["drain"])?.success()?;
     wait_until(LIMIT, "it waits for the routes", || {
         let words = "all connections have moved to two: what still comes here for them is sent on";
         ground.logs().contains(words)
     })?;
-    exchange(&pairs).context("while it waits")?;
+    exchange(&pairs, "while it waits")?;
     ends(&mut ground)?;
-    exchange(&pairs).context("without the first box")?;
+    exchange(&pairs, "without the first box")?;
     ground.no_resets()
 }
 

@@ -6,18 +6,21 @@ use std::os::fd::AsFd as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use pepd_packet::QueueNumber;
 use pepd_sys::nfqueue::{Queue, Room};
 use pepd_sys::tcp_info::tcp_info;
-use pepd_testbed::traffic::Pair;
-use pepd_testbed::{Family, Pepd, install, require};
+use pepd_testbed::traffic::{Pair, read};
+use pepd_testbed::{Family, Pepd, install, require, run, wait_until};
 use rstest::rstest;
+use socket2::SockRef;
 
+use super::faults::{digit, has_elements, hold_back, order};
 use super::ground::Ground;
-use super::kinds::ping_pong;
-use crate::harness::PEPD;
+use super::kinds::{both_ways, ping_pong};
+use crate::harness::{LIMIT, PEPD};
 
 /// The moves, to and fro, and the connections.
 const MOVES: usize = 20;
@@ -110,4 +113,45 @@ fn connections_move_where_nothing_is_held(#[values(false, true)] is_read: bool) 
     ensure!(log.contains("NFQUEUE 7298") == is_read, "{log}");
     drop(reader);
     ground.no_resets()
+}
+
+/// Nobody sends a RST again: the other end hears of one that has come while the connection was on its way.
+#[rstest]
+fn a_reset_that_comes_meanwhile_arrives(
+    #[values(Family::V4, Family::V6)] family: Family,
+    #[values(false, true)] is_the_clients: bool,
+) -> Result<()> {
+    require!(root, program("nft"));
+    let ground = Ground::open(family, ["", ""])?;
+    let busy = ground.pair()?;
+    let Pair { client, server } = ground.pair()?;
+    let (leaves, stays) = match is_the_clients {
+        true => (client, server),
+        false => (server, client),
+    };
+    stays.set_read_timeout(Some(LIMIT))?;
+    // What the busy one has does not get over.
+    hold_back(&ground)?;
+    let over = AtomicBool::new(false);
+    let heard = thread::scope(|scope| {
+        let stream = scope.spawn(|| both_ways(&busy, &over));
+        let heard: Result<_> = (|| {
+            let mut order = order(&ground);
+            let moving = scope.spawn(move || run(&mut order, LIMIT));
+            wait_until(LIMIT, "what comes is sent on", || {
+                has_elements(ground.node("one"), &format!("moved{}_0", digit(family)))
+            })?;
+            SockRef::from(&leaves).set_linger(Some(Duration::ZERO))?;
+            drop(leaves);
+            ground.node("two").sh("nft 'delete table inet hold'")?;
+            moving.join().unwrap()?;
+            Ok(read(&stays, &mut [0]))
+        })();
+        over.store(true, Relaxed);
+        stream.join().unwrap()?;
+        heard
+    })?;
+    let why = heard.err().and_then(|it| it.raw_os_error());
+    ensure!(why == Some(libc::ECONNRESET), "{why:?}\n{}", ground.logs());
+    Ok(())
 }

@@ -1,18 +1,20 @@
 //! Whichever call of a box fails while connections move, exactly one box serves each of them.
 
+use std::io::Read as _;
+use std::net::Shutdown;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
 use anyhow::{Context as _, Result, ensure};
 use nix::sys::signal::Signal;
-use pepd_testbed::traffic::Pair;
-use pepd_testbed::{Family, Netns, require, run, wait_until};
+use pepd_testbed::traffic::{End, Pair, Pattern, receive};
+use pepd_testbed::{Family, Netns, Pepd, ask, require, run, wait_until};
 use rstest::rstest;
 use serde_json::Value;
 
-use super::ground::{BOXES, Ground};
-use super::kinds::both_ways;
+use super::ground::{BOXES, Ground, exchange};
+use super::kinds::{both_ways, send_until};
 use super::translated;
 use crate::faults::Faults;
 use crate::harness::{LIMIT, PEPD};
@@ -65,12 +67,6 @@ fn the_tables_are_emptied_in_the_midst(
     require!(root, program("nft"));
     let ground = Ground::open(family, ["", ""])?;
     let pairs: Vec<_> = (0..PAIRS).map(|_| ground.pair()).collect::<Result<_>>()?;
-    // What is routed meanwhile would fit the other leg: hosts that share a kernel share the secret of its sequence numbers.
-    for name in BOXES {
-        ground.node(name).sh("nft 'table inet keep {
-            chain pass { type filter hook forward priority 0; meta l4proto tcp drop; }
-        }'")?;
-    }
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         let streams: Vec<_> = pairs
@@ -78,13 +74,7 @@ fn the_tables_are_emptied_in_the_midst(
             .map(|pair| scope.spawn(|| both_ways(pair, &over)))
             .collect();
         let emptied = (|| {
-            // What they have is more than fits a small packet, and does not get over.
-            ground.node("two").sh("nft 'table inet hold {
-                chain in {
-                    type filter hook input priority 0
-                    tcp dport 7310 meta length > 600 drop
-                }
-            }'")?;
+            hold_back(&ground)?;
             let mut order = order(&ground);
             let moving = scope.spawn(move || run(&mut order, LIMIT));
             let node = ground.node(BOXES[which]);
@@ -109,27 +99,17 @@ fn the_tables_are_emptied_in_the_midst(
     ground.no_resets()
 }
 
-/// Who gives dies in the midst, when what comes is sent on already: nothing of it is routed by the other box, to ends that would
-/// take it for what the box says.
+/// Who gives, or who takes, dies in the midst, when what comes is sent on already: nothing of it is routed by the other box, to
+/// ends that would take it for what the box says.
 #[rstest]
 fn nothing_is_routed_when_a_move_breaks_off(
     #[values(Family::V4, Family::V6)] family: Family,
+    #[values(0, 1)] which: usize,
 ) -> Result<()> {
     require!(root, program("nft"));
     let mut ground = Ground::open(family, ["", ""])?;
     let pairs: Vec<_> = (0..PAIRS).map(|_| ground.pair()).collect::<Result<_>>()?;
-    // What they have is more than fits a small packet, and does not get over.
-    ground.node("two").sh("nft 'table inet hold {
-        counter routed { }
-        chain in {
-            type filter hook input priority 0
-            tcp dport 7310 meta length > 600 drop
-        }
-        chain pass {
-            type filter hook forward priority 0
-            meta l4proto tcp counter name routed
-        }
-    }'")?;
+    hold_back(&ground)?;
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         let streams: Vec<_> = pairs
@@ -143,7 +123,7 @@ fn nothing_is_routed_when_a_move_breaks_off(
                 let set = format!("moved{}_0", digit(family));
                 has_elements(ground.node("one"), &set)
             })?;
-            ground.daemon(0)?.dies(Signal::SIGKILL)?;
+            ground.daemon(which)?.dies(Signal::SIGKILL)?;
             moving.join().unwrap()?;
             wait_until(LIMIT, "they go on", || {
                 ground.flows(0).is_ok_and(|flows| flows.len() == PAIRS)
@@ -154,13 +134,113 @@ fn nothing_is_routed_when_a_move_breaks_off(
         died?;
         ended.into_iter().collect::<Result<()>>()
     })?;
-    let routed = ground.node("two").sh("nft list counter inet hold routed")?;
-    ensure!(routed.contains("packets 0 "), "{routed}\n{}", ground.logs());
+    ground.nothing_is_routed()?;
     ground.no_resets()
 }
 
+/// A box that is ended with a move under way does not leave the ends in the dark.
+#[test]
+fn who_ends_in_the_midst_says_so() -> Result<()> {
+    require!(root, program("nft"));
+    let mut ground = Ground::open(Family::V4, ["", ""])?;
+    ground.daemons[0].take().context("a daemon")?.stop()?;
+    let config = ground.config(0).replace("\"1h\"", "\"1s\"");
+    ground.daemons[0] = Some(Pepd::start(PEPD, ground.node("one"), &config)?);
+    let full = ground.pair()?;
+    let pairs: Vec<_> = (0..PAIRS).map(|_| ground.pair()).collect::<Result<_>>()?;
+    let (over, filled) = (AtomicBool::new(false), Pattern::new(14));
+    thread::scope(|scope| {
+        // Nobody reads it: the box has something of it all the while. It ends as the others do.
+        let fill = scope.spawn(|| send_until(&full.client, &filled, &over));
+        let ended = (|| {
+            wait_until(LIMIT, "the box has something of it", || {
+                let flows = ask(&ground.socket(0), "GET /v1/flows?limit=1000");
+                flows.is_ok_and(|it| has_much(&it))
+            })?;
+            hold_back(&ground)?;
+            let mut order = order(&ground);
+            let moving = scope.spawn(move || run(&mut order, LIMIT));
+            wait_until(LIMIT, "they are on their way", || {
+                has_elements(ground.node("one"), "frozen4")
+            })?;
+            ground.daemons[0].take().context("a daemon")?.stop()?;
+            moving.join().unwrap()?;
+            for Pair { client, server } in &pairs {
+                for mut end in [client, server] {
+                    end.set_read_timeout(Some(LIMIT))?;
+                    let heard = end.read(&mut [0]).map_err(|error| error.raw_os_error());
+                    ensure!(heard == Err(Some(libc::ECONNRESET)), "{heard:?}");
+                }
+            }
+            Ok(())
+        })();
+        over.store(true, Relaxed);
+        full.client.shutdown(Shutdown::Both).ok();
+        let _ = fill.join().unwrap();
+        ended
+    })
+}
+
+/// What the other box still has of a move that has broken off is not in the way of the next one, and does nothing to what
+/// has come by it.
+#[rstest]
+fn what_is_left_of_a_move_is_in_nobodys_way(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root, program("nft"));
+    let ground = Ground::open(family, ["", ""])?;
+    let full = ground.pair()?;
+    let pairs: Vec<_> = (0..PAIRS).map(|_| ground.pair()).collect::<Result<_>>()?;
+    let (over, filled) = (AtomicBool::new(false), Pattern::new(14));
+    let (sent, moved) = thread::scope(|scope| {
+        // Nobody reads it: the box has something of it all the while.
+        let fill = scope.spawn(|| send_until(&full.client, &filled, &over));
+        let moved = (|| {
+            wait_until(LIMIT, "the box has something of it", || {
+                let flows = ask(&ground.socket(0), "GET /v1/flows?limit=1000");
+                flows.is_ok_and(|it| has_much(&it))
+            })?;
+            hold_back(&ground)?;
+            let said = ground.moves(0, &["--json"])?;
+            ground.node("two").sh("nft 'delete table inet hold'")?;
+            ensure!(said.status.code() == Some(70), "{said:?}");
+            let said = ground.moves(0, &[])?;
+            ensure!(!said.stdout.contains("errno"), "{said:?}");
+            let moved = ground.flows(1)?.len();
+            if moved <= PAIRS {
+                ground.all_move(0, PAIRS + 1 - moved)?;
+            }
+            wait_until(LIMIT, "the first one is over there", || {
+                ground.logs().contains("a move has broken off")
+            })?;
+            let (two, set) = (ground.node("two"), format!("coming{}", digit(family)));
+            ensure!(!has_elements(two, &set), "{}", ground.logs());
+            exchange(&pairs, "moved")
+        })();
+        over.store(true, Relaxed);
+        let drained = receive(&full.server, &filled, 0);
+        let sent = fill.join().unwrap();
+        moved?;
+        Ok::<_, anyhow::Error>((sent?, drained?))
+    })?;
+    ensure!(moved == (sent, End::Fin), "{moved:?} of {sent}");
+    ground.no_resets()
+}
+
+/// Holds back at the second box what moves: it is more than fits a small packet, and does not get over until the table
+/// `hold` is gone.
+pub(super) fn hold_back(ground: &Ground) -> Result<()> {
+    ground.node("two").sh("nft 'table inet hold {
+        chain in {
+            type filter hook input priority 0
+            tcp dport 7310 meta length > 600 drop
+        }
+    }'")?;
+    Ok(())
+}
+
 /// Has all move to the second box.
-fn order(ground: &Ground) -> Command {
+pub(super) fn order(ground: &Ground) -> Command {
     let mut order = Command::new(PEPD);
     order.args(["move", "--to", "two", "--socket"]);
     order.arg(ground.socket(0));
@@ -168,16 +248,28 @@ fn order(ground: &Ground) -> Command {
 }
 
 /// The digit in the names of a family's sets.
-fn digit(family: Family) -> u8 {
+pub(super) fn digit(family: Family) -> u8 {
     match family {
         Family::V4 => 4,
         Family::V6 => 6,
     }
 }
 
-fn has_elements(node: &Netns, set: &str) -> bool {
+pub(super) fn has_elements(node: &Netns, set: &str) -> bool {
     let those = node.sh(&format!("nft list set inet pepd {set}"));
     those.is_ok_and(|it| it.contains("elements"))
+}
+
+/// Tells whether a connection has much on its way up, by the answer about all flows.
+fn has_much(flows: &str) -> bool {
+    let flows: Value = serde_json::from_str(flows).unwrap_or_default();
+    let queue = |flow: &Value| {
+        let parts = flow["up"]["queue"].as_object();
+        let parts = parts.into_iter().flat_map(|it| it.values());
+        parts.filter_map(Value::as_u64).sum::<u64>()
+    };
+    let flows = flows["flows"].as_array();
+    flows.is_some_and(|it| it.iter().any(|flow| queue(flow) > 100_000))
 }
 
 fn each_call_fails(ground: &mut Ground, pairs: &[Pair], which: usize, fault: &str) -> Result<()> {
@@ -207,7 +299,7 @@ fn each_call_fails(ground: &mut Ground, pairs: &[Pair], which: usize, fault: &st
             let lost = report["lost"].as_array().with_context(what)?;
             ensure!(lost.is_empty(), "{}", what());
         }
-        exchange(pairs).with_context(what)?;
+        exchange(pairs, "after that").with_context(what)?;
         wait_until(LIMIT, "each is at one box", || {
             let count = |at| ground.flows(at).map(|flows| flows.len());
             count(0).is_ok_and(|one| count(1).is_ok_and(|two| one + two == PAIRS))
@@ -223,7 +315,7 @@ fn each_call_fails(ground: &mut Ground, pairs: &[Pair], which: usize, fault: &st
         }
         if moved > 0 {
             ground.all_move(1, moved)?;
-            exchange(pairs).context("back again")?;
+            exchange(pairs, "back again")?;
         }
     }
     // Who gives binds nothing.
@@ -231,8 +323,4 @@ fn each_call_fails(ground: &mut Ground, pairs: &[Pair], which: usize, fault: &st
     ensure!(failed > 0 || !is_made, "no call has failed");
     ensure!(failed + 1 < MOST, "not all calls have failed");
     Ok(())
-}
-
-fn exchange(pairs: &[Pair]) -> Result<()> {
-    pairs.iter().try_for_each(|pair| pair.exchange(20_000))
 }

@@ -96,6 +96,11 @@ impl Ground {
                         tcp dport {{ 7310, 7399 }} accept
                         tcp flags & rst == rst counter name resets
                     }}
+                    counter routed {{ }}
+                    chain pass {{
+                        type filter hook forward priority 0
+                        tcp flags & syn == 0 counter name routed
+                    }}
                  }}'",
                 left = net + 1,
                 right = net + 2,
@@ -261,7 +266,29 @@ impl Ground {
         Ok(())
     }
 
+    /// Checks that no box has routed anything past itself, to ends that would take it for what the box says.
+    pub fn nothing_is_routed(&self) -> Result<()> {
+        for name in BOXES {
+            let counted = self.node(name).sh("nft list counter inet resets routed")?;
+            ensure!(
+                counted.contains("packets 0 "),
+                "{name}: {counted}\n{}",
+                self.logs()
+            );
+        }
+        Ok(())
+    }
+
     pub fn logs(&self) -> String {
         self.daemons.iter().flatten().map(Pepd::log).collect()
     }
+}
+
+/// Has each connection carry something both ways.
+pub fn exchange(pairs: &[Pair], what: &str) -> Result<()> {
+    for (index, pair) in pairs.iter().enumerate() {
+        pair.exchange(20_000)
+            .with_context(|| format!("{what}: connection {index}"))?;
+    }
+    Ok(())
 }

@@ -11,16 +11,8 @@ use pepd_testbed::traffic::Pair;
 use pepd_testbed::{Family, Pepd, require, wait_until};
 use rstest::rstest;
 
-use super::ground::Ground;
+use super::ground::{Ground, exchange};
 use crate::harness::{LIMIT, PEPD, count_at};
-
-fn exchange(pairs: &[Pair], what: &str) -> Result<()> {
-    for (index, pair) in pairs.iter().enumerate() {
-        pair.exchange(20_000)
-            .with_context(|| format!("{what}: connection {index}"))?;
-    }
-    Ok(())
-}
 
 /// Either box's process dies afterwards, and another one goes on.
 #[rstest]
@@ -190,6 +182,35 @@ fn who_would_take_is_gone() -> Result<()> {
     })?;
     ground.all_move(0, 3)?;
     exchange(&pairs, "moved")?;
+    ground.no_resets()
+}
+
+/// What has moved is sent on, also where no campus has a prefix of its family any more, and by the process after that.
+#[rstest]
+fn a_family_that_goes_takes_nothing_along(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root, program("nft"));
+    let mut ground = Ground::open(family, ["", ""])?;
+    let pairs: Vec<_> = (0..3).map(|_| ground.pair()).collect::<Result<_>>()?;
+    ground.all_move(0, 3)?;
+    let gone = match family {
+        Family::V4 => ["\"10.1.0.0/24\", ", "\"10.2.0.0/24\", "],
+        Family::V6 => [", \"fd00:1::/64\"", ", \"fd00:2::/64\""],
+    };
+    let kept = ground.config(0);
+    let config = gone
+        .iter()
+        .fold(kept.clone(), |config, it| config.replace(it, ""));
+    ensure!(config.len() < kept.len());
+    ground.daemon(0)?.reload(&config)?;
+    exchange(&pairs, "reloaded")?;
+    ground.daemon(0)?.dies(Signal::SIGKILL)?;
+    exchange(&pairs, "after a death")?;
+    ground.daemon(0)?.reload(&kept)?;
+    exchange(&pairs, "as before")?;
+    ground.all_move(1, 3)?;
+    exchange(&pairs, "back again")?;
     ground.no_resets()
 }
 

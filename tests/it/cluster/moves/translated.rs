@@ -182,6 +182,7 @@ fn it_moves_to_and_fro(
         }
         moved
     })?;
+    ground.nothing_is_routed()?;
     // It is at the other box, which needs the first one no longer.
     ground.node("one").sh("ip link set to-right down")?;
     idle.exchange(100_000)?;

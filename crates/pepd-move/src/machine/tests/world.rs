@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use crate::examples;
 use crate::machine::{
-    Given, Giver, GiverAction, GiverEvent, GiverOutcome, Members, Noted, Taker, TakerAction,
-    TakerEvent, TakerOutcome,
+    Given, Giver, GiverAction, GiverEvent, GiverOutcome, Members, Taker, TakerAction, TakerEvent,
+    TakerOutcome,
 };
 use crate::wire::{Frame, Head, MoveId, Offer, Offered, Reason, Refused};
 
@@ -50,13 +50,12 @@ struct Session {
 #[derive(Debug)]
 pub struct World {
     now: Instant,
-    id: MoveId,
     flows: Vec<Offered>,
     giver: Option<Giver>,
     giver_to_do: VecDeque<GiverAction>,
-    /// What the box that gives remembers, whatever dies.
-    pub noted: Option<Noted>,
     frozen: Members,
+    /// Those of them that the box that gives remembers to have given, whatever dies.
+    pub given_away: Members,
     closed: Members,
     taker: Option<Taker>,
     taker_to_do: VecDeque<TakerAction>,
@@ -67,8 +66,6 @@ pub struct World {
     lost: Members,
     taker_is_dead: bool,
     sessions: Vec<Session>,
-    /// Those whose packets go to the box that takes.
-    pub led_to_taker: Members,
     outcome: Option<GiverOutcome>,
 }
 
@@ -83,12 +80,11 @@ impl World {
         let (giver, actions) = Giver::offer(offer, now);
         Self {
             now,
-            id,
             flows,
             giver: Some(giver),
             giver_to_do: actions.into(),
-            noted: None,
             frozen: Members::new(),
+            given_away: Members::new(),
             closed: Members::new(),
             taker: None,
             taker_to_do: VecDeque::new(),
@@ -98,7 +94,6 @@ impl World {
             lost: Members::new(),
             taker_is_dead: false,
             sessions: vec![Session::default()],
-            led_to_taker: Members::new(),
             outcome: None,
         }
     }
@@ -271,21 +266,17 @@ impl World {
                 self.tell_giver(GiverEvent::Frozen(refused));
             }
             Some(GiverAction::Transfer(members)) => self.transfer(&members),
-            Some(GiverAction::Note(noted)) => self.noted = noted,
-            Some(GiverAction::SwitchRoute(members)) => {
-                if well {
-                    self.led_to_taker = members;
-                }
-                self.tell_giver(GiverEvent::Switched(well));
-            }
-            Some(GiverAction::SwitchBack(members)) => {
-                self.led_to_taker.retain(|index| !members.contains(index));
+            Some(GiverAction::Give(members)) => {
+                assert!(members.is_subset(&self.frozen));
+                self.given_away.extend(members);
             }
             Some(GiverAction::Thaw(members)) => {
                 self.frozen.retain(|index| !members.contains(index));
+                self.given_away.retain(|index| !members.contains(index));
             }
             Some(GiverAction::Close(members)) => {
                 self.frozen.retain(|index| !members.contains(index));
+                self.given_away.retain(|index| !members.contains(index));
                 self.closed.extend(members);
             }
             Some(GiverAction::Connect) => {
@@ -371,7 +362,7 @@ impl World {
             .taker_to_do
             .pop_front_if(|it| matches!(it, TakerAction::Activate(..)));
         if let Some(TakerAction::Activate(_, members)) = next {
-            self.tell_taker(TakerEvent::Unready(Reason::Route));
+            self.tell_taker(TakerEvent::Unready(Reason::Packets));
             // It has said that it will.
             if self.taker.as_ref().and_then(Taker::outcome) == Some(TakerOutcome::Serves) {
                 self.lost.extend(members);
@@ -401,7 +392,16 @@ impl World {
                 self.taker = Some(taker);
                 self.taker_to_do.extend(actions);
             }
-            frame => self.tell_taker(TakerEvent::Received(frame)),
+            frame => {
+                if matches!(frame, Frame::Abort(_)) {
+                    // It holds nothing that comes for them from now on.
+                    assert!(
+                        self.frozen.is_empty(),
+                        "sent on to who is told that nothing is"
+                    );
+                }
+                self.tell_taker(TakerEvent::Received(frame));
+            }
         }
     }
 
@@ -432,19 +432,15 @@ impl World {
         if let Some(session) = self.sessions.last_mut() {
             session.giver_has_left = true;
         }
-        match self.noted {
-            Some(noted) => {
-                let (giver, actions) = Giver::resume(self.id, self.frozen.clone(), noted, self.now);
-                self.giver = Some(giver);
-                self.giver_to_do.extend(actions);
-            }
-            None => {
-                self.giver = None;
-                self.frozen.clear();
-                self.outcome
-                    .get_or_insert(GiverOutcome::Stayed(Reason::Cancelled));
-            }
-        }
+        self.giver = None;
+        self.outcome
+            .get_or_insert(match self.given_away.is_empty() {
+                true => GiverOutcome::Stayed(Reason::Cancelled),
+                false => GiverOutcome::Unknown,
+            });
+        // What was not given goes on.
+        self.frozen.clear();
+        self.closed.append(&mut self.given_away);
     }
 
     fn taker_crashes(&mut self) {
