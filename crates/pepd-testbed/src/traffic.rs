@@ -355,8 +355,8 @@ fn begin_anywhere(client: &Socket) -> Result<()> {
     let client = client.as_fd();
     sockopt::set_repair(client, 1)?;
     sockopt::set_repair_queue(client, SEND_QUEUE)?;
-    let sequence = RandomState::new().hash_one(0) as i32;
-    sockopt::set_queue_seq(client, sequence)?;
+    let [a, b, c, d, ..] = RandomState::new().hash_one(0).to_ne_bytes();
+    sockopt::set_queue_seq(client, i32::from_ne_bytes([a, b, c, d]))?;
     sockopt::set_repair(client, OFF_WITHOUT_PROBE)?;
     Ok(())
 }

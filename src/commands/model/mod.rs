@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn without_legs_it_is_said_what_is_wanted() {
-        for words in [&[][..], &["--in", "rtt=20ms"]] {
+        for words in [&[][..], &["--in", "rtt=20ms"], &["--out", "rtt=20ms"]] {
             let error = refused(words);
             assert!(
                 error.contains("--in LEG") && error.contains("--of A:B"),

@@ -95,14 +95,8 @@ fn printable(text: &str) -> String {
     text.chars().map(quoted).collect()
 }
 
-fn report(text: &str) -> std::result::Result<Report, String> {
-    let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
-    if file.hop.len() > MOST_HOPS {
-        let count = file.hop.len();
-        return Err(format!(
-            "{count} hops: more than {MOST_HOPS} are not looked at; join those that no box could be between"
-        ));
-    }
+/// Makes a leg of each hop.
+fn legs(file: &File) -> std::result::Result<Vec<Leg>, String> {
     let control = file
         .control
         .as_deref()
@@ -130,11 +124,18 @@ fn report(text: &str) -> std::result::Result<Report, String> {
             ..Leg::new(leg_spec::seconds(&hop.rtt).map_err(named)?)
         })
     };
-    let hops: Vec<Leg> = file
-        .hop
-        .iter()
-        .map(leg)
-        .collect::<std::result::Result<_, _>>()?;
+    file.hop.iter().map(leg).collect()
+}
+
+fn report(text: &str) -> std::result::Result<Report, String> {
+    let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
+    if file.hop.len() > MOST_HOPS {
+        let count = file.hop.len();
+        return Err(format!(
+            "{count} hops: more than {MOST_HOPS} are not looked at; join those that no box could be between"
+        ));
+    }
+    let hops = legs(&file)?;
     let found = placements(&hops, file.boxes.unwrap_or(hops.len()));
     let none = found.first().map_or(0.0, |first| first.throughput);
     if !none.is_finite() || found.is_empty() {

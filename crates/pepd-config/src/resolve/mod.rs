@@ -77,10 +77,8 @@ pub(crate) fn file(
         measure::fits(measures_nothing, capture, &rules, problems);
     }
     // One that could not be resolved has left a problem, and its absence goes unnoticed.
-    let campuses: Vec<Campus> = campuses
-        .into_iter()
-        .filter_map(CampusDraft::finish)
-        .collect();
+    let campuses = campuses.into_iter().filter_map(CampusDraft::finish);
+    let campuses: Vec<Campus> = campuses.collect();
     // A misspelt `via` has been reported as such.
     if !is_fleet && problems.count() == before {
         peer::refuse_unused(&peers, &campuses, problems);

@@ -202,12 +202,3 @@ fn is_of_numbers(report: &Report, line: &str) {
     );
     assert!(report.gain.is_some_and(f64::is_finite), "{line}");
 }
-
-#[test]
-fn a_question_needs_its_legs() {
-    for line in ["--in rtt=40ms", "--out rtt=40ms", "--of a:b --in rtt=1ms"] {
-        let words = ["pepd", "model"].into_iter();
-        let words = words.chain(line.split(' ').filter(|word| !word.is_empty()));
-        assert!(Cli::try_parse_from(words).is_err(), "{line}");
-    }
-}
