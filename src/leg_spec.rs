@@ -10,6 +10,10 @@ use pepd_model::law::{Control, Leg, Loss, PAYLOAD, WIRE};
 const SHORTEST: Duration = Duration::from_micros(1);
 const LONGEST: Duration = Duration::from_secs(10);
 
+/// The least losses of packets, as a share, and a second: less is none, and no law says anything of it.
+const LEAST_OF_PACKETS: f64 = 1e-12;
+const LEAST_A_SECOND: f64 = 1e-9;
+
 /// The most losses a second: fading has one now and then, and what loses more loses packets.
 const MOST_A_SECOND: f64 = 100.0;
 
@@ -96,6 +100,9 @@ pub fn loss(text: &str) -> Result<Loss, String> {
         kinds.push(is_over_time);
         if let Some(rate) = part.trim().strip_suffix("/s") {
             loss.per_second = number(rate).ok_or_else(wrong)?;
+            if loss.per_second > 0.0 && loss.per_second < LEAST_A_SECOND {
+                return Err(less_than_any(part));
+            }
             if loss.per_second > MOST_A_SECOND {
                 return Err(format!(
                     "`{part}` is more than {MOST_A_SECOND} losses a second, which are losses of packets: write them as 1%"
@@ -104,6 +111,9 @@ pub fn loss(text: &str) -> Result<Loss, String> {
         } else {
             let share = part.trim().strip_suffix('%').ok_or_else(wrong)?;
             loss.per_packet = number(share).ok_or_else(wrong)? / 100.0;
+            if loss.per_packet > 0.0 && loss.per_packet < LEAST_OF_PACKETS {
+                return Err(less_than_any(part));
+            }
             if loss.per_packet > MOST_OF_PACKETS {
                 return Err(format!(
                     "`{part}` is more than half of all packets, of which no law says anything: say less"
@@ -112,6 +122,12 @@ pub fn loss(text: &str) -> Result<Loss, String> {
         }
     }
     Ok(loss)
+}
+
+fn less_than_any(part: &str) -> String {
+    format!(
+        "`{part}` is less than is ever seen (0.0000000001% of packets, one in thirty years): leave it out"
+    )
 }
 
 /// Reads a share above nothing and below all, such as `95%`, as a number from 0 to 1.

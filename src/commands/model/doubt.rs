@@ -52,7 +52,8 @@ impl Sent {
     pub fn refusal(self, leg: &str) -> Option<String> {
         (!self.is_enough() && self.most() > MOST).then(|| {
             format!(
-                "leg {leg}: {} were sent again, which says nothing of its losses: ask again when more were sent",
+                "leg {leg}: of what its live connections have sent {} were sent again, which says nothing of its losses: ask again \
+                 while they send more",
                 self.words()
             )
         })
@@ -227,7 +228,8 @@ mod tests {
     fn next_to_nothing_is_refused() {
         let refusal = |sent: Option<Sent>| sent.unwrap().refusal("lan");
         let text = refusal(segments(10, 0.0)).unwrap();
-        assert!(text.contains("leg lan: 0 of 10 segments"), "{text}");
+        assert!(text.contains("leg lan: of what"), "{text}");
+        assert!(text.contains("0 of 10 segments"), "{text}");
         assert!(refusal(segments(0, 0.0)).is_some());
         assert!(refusal(segments(20, 0.0)).is_none());
         // Much is lost, and that is known.

@@ -1,5 +1,7 @@
 //! Where on a path of several hops boxes are worth most.
 
+use std::collections::HashSet;
+
 use pepd_model::law::{Control, Leg};
 use pepd_model::placement::{Placement, placements};
 use serde::{Deserialize, Serialize};
@@ -135,6 +137,18 @@ fn report(text: &str) -> std::result::Result<Report, String> {
             "{count} hops: more than {MOST_HOPS} are not looked at; join those that no box could be between"
         ));
     }
+    let mut names = HashSet::new();
+    for (index, hop) in file.hop.iter().enumerate() {
+        if hop.name.trim().is_empty() {
+            return Err(format!("hop {}: it has no name; give it one", index + 1));
+        }
+        if !names.insert(&hop.name) {
+            return Err(format!(
+                "hop {}: another one has this name; give each one of its own",
+                hop.name
+            ));
+        }
+    }
     let hops = legs(&file)?;
     let found = placements(&hops, file.boxes.unwrap_or(hops.len()));
     let none = found.first().map_or(0.0, |first| first.throughput);
@@ -252,6 +266,12 @@ mod tests {
         assert!(wrong("reno", "vegas").contains("reno, cubic"));
         assert!(wrong("2%", "2%+1%").contains("hop country: `2%+1%` has losses of a kind twice"));
         let hop = "[[hop]]\nname = \"a\\u001b[31m\"\nrtt = \"soon\"\n";
+        assert!(
+            report(&(PAPER.to_owned() + hop + hop))
+                .unwrap_err()
+                .contains("another one has")
+        );
+        assert!(wrong("satellite", " ").contains("hop 2: it has no name"));
         let long = PAPER.to_owned() + &hop.repeat(62);
         assert!(report(&long).unwrap_err().contains("65 hops"));
         let nothing = PAPER.replacen("reno", "bbr", 1).replacen("2%", "30%", 1);

@@ -124,7 +124,9 @@ impl Chooser {
         }
         let routed = self.those(|choice| !choice.splits());
         let explored = self.those(|choice| choice.explores().is_some());
+        // Where there is no set a reload has just taken it, or somebody the table, which is said elsewhere.
         if let Err(error) = self.choices.set(&self.plan, [&routed, &explored], TTL)
+            && !error.is_of_no_table()
             && let Some(held_back) = THROTTLE.admit(Instant::now())
         {
             tracing::warn!(%error, held_back, "all connections are split, whether it pays or not");

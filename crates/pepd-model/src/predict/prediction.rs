@@ -131,6 +131,7 @@ impl Path {
         let rho = (legs.len() == 2).then(|| legs[0].throughput / legs[1].throughput);
         let rho = rho.filter(|rho| rho.is_finite());
         let queue = (legs.len() > 1).then(|| quantiles(&record));
+        let queue = queue.map(|it| it.mapped(|queue| queue.min(self.buffer)));
         let under_way: f64 = self.legs.iter().map(|leg| leg.rtt / 2.0).sum();
         let second = legs.get(1).map_or(f64::INFINITY, |leg| leg.throughput);
         let samples = record.samples(20_000);
@@ -143,9 +144,10 @@ impl Path {
             queue,
             delay: queue.map(|it| it.mapped(|queue| under_way + queue / second)),
             antibuffer: queue.filter(|_| self.buffer.is_finite()).map(|_| {
-                let left = |share| self.buffer - record.quantile(1.0 - share);
+                // What is computed may be above it in the last digit.
+                let left = |share| (self.buffer - record.quantile(1.0 - share)).max(0.0);
                 Quantiles {
-                    mean: self.buffer - record.mean_queue(0),
+                    mean: (self.buffer - record.mean_queue(0)).max(0.0),
                     median: left(0.5),
                     p95: left(0.95),
                     p99: left(0.99),

@@ -152,7 +152,7 @@ fn no_answer_has_what_is_no_number() {
         "rtt=40ms,loss=0/s",
         "rtt=40ms,loss=50%",
         "rtt=40ms,loss=100/s",
-        "rtt=40ms,loss=1e-300%",
+        "rtt=40ms,loss=1e-10%",
         "rtt=40ms,rate=1bit",
         "rtt=40ms,rate=1Mbit,loss=80/s",
         "rtt=40ms,rate=18446744Tbit",
