@@ -6,7 +6,6 @@ use serde_json::Value;
 
 use super::elements::Elements;
 use super::error::NftError;
-use super::hook::Hook;
 use super::names::{DynamicSet, TABLE};
 use super::text::Ruleset;
 use crate::error::Drift;
@@ -119,43 +118,18 @@ impl Listing {
         self
     }
 
-    /// Gives the sets and maps of the table `inet`.
+    /// Gives the sets and maps.
     pub(super) fn sets(&self) -> impl Iterator<Item = ListedSet<'_>> {
-        let of_kind = |kind| self.of_family(kind, "inet").map(move |set| (kind, set));
-        of_kind("set")
-            .chain(of_kind("map"))
-            .filter_map(|(kind, set)| {
-                Some(ListedSet {
-                    kind,
-                    name: set.get("name")?.as_str()?,
-                    size: set.get("size").and_then(Value::as_u64),
-                    timeout: set.get("timeout").and_then(Value::as_u64),
-                })
+        self.objects.iter().filter_map(|object| {
+            let of_kind = |kind| object.get(kind).map(|set| (kind, set));
+            let (kind, set) = of_kind("set").or_else(|| of_kind("map"))?;
+            Some(ListedSet {
+                kind,
+                name: set.get("name")?.as_str()?,
+                size: set.get("size").and_then(Value::as_u64),
+                timeout: set.get("timeout").and_then(Value::as_u64),
             })
-    }
-
-    /// Gives the chains of a family's table, and what calls them if that is a hook.
-    pub(super) fn chains<'a>(
-        &'a self,
-        family: &'a str,
-    ) -> impl Iterator<Item = (&'a str, Option<Hook>)> {
-        self.of_family("chain", family)
-            .filter_map(|chain| Some((chain.get("name")?.as_str()?, Hook::listed(chain))))
-    }
-
-    /// Returns whether there is a table of this family, and nothing but chains and rules in it.
-    pub(super) fn has_only_chains(&self, family: &str) -> bool {
-        let others = ["set", "map", "counter"];
-        let mut others = others.iter().flat_map(|kind| self.of_family(kind, family));
-        self.has_table(family) && others.next().is_none()
-    }
-
-    /// Gives the objects of a kind in the table of a family.
-    fn of_family<'a>(&'a self, kind: &'a str, family: &'a str) -> impl Iterator<Item = &'a Value> {
-        self.objects
-            .iter()
-            .filter_map(move |object| object.get(kind))
-            .filter(move |object| object.get("family").and_then(Value::as_str) == Some(family))
+        })
     }
 
     /// Returns whether it has nothing but objects of the kinds that pepd's tables have, with names
@@ -208,7 +182,10 @@ impl Listing {
 
     /// Gives the names of the objects of a kind in the table `inet`.
     pub(super) fn own_names<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a str> {
-        self.of_family(kind, "inet")
+        self.objects
+            .iter()
+            .filter_map(move |object| object.get(kind))
+            .filter(|object| object.get("family").and_then(Value::as_str) == Some("inet"))
             .filter_map(|object| object.get("name")?.as_str())
     }
 

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use super::expr::{address_type, comment, ip};
-use super::hook::Hook;
 use super::names::{DynamicSet, TABLE};
 use crate::prefix::Family;
 
@@ -14,8 +13,6 @@ pub(crate) struct Ruleset {
     pub(crate) text: String,
     /// Chain to number of rules.
     pub(crate) chains: BTreeMap<String, usize>,
-    /// The chains that hooks call.
-    pub(super) hooks: BTreeMap<String, Hook>,
     /// Set or map to number of elements; the dynamic ones are left out.
     pub(crate) sets: BTreeMap<String, usize>,
     /// The dynamic sets.
@@ -124,8 +121,6 @@ impl Ruleset {
     /// Writes a chain that a hook calls; the first line is the hook.
     pub(super) fn base_chain(&mut self, name: &str, lines: &[String]) {
         self.chain(name, None, lines);
-        let hook = lines.first().and_then(|line| Hook::written(line));
-        self.hooks.extend(hook.map(|hook| (name.to_owned(), hook)));
         // The first line is the hook, not a rule.
         self.chains
             .insert(name.to_owned(), lines.len().saturating_sub(1));
