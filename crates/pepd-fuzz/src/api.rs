@@ -65,33 +65,31 @@ async fn says(bytes: &[u8], with_orders: bool) {
     let (connect, incoming) = mpsc::channel(1);
     let incoming = Incoming(tokio::sync::Mutex::new(incoming));
     let quota = Rc::new(RefCell::new(CpuQuota::new()));
-    let carry_out =
-        async {
-            while let Some(order) = orders.recv().await {
-                match order {
-                    ControlRequest::Reload(answer) => drop(answer.send(Ok(Vec::new()))),
-                    ControlRequest::Drain(_, answer) => drop(answer.send(Ok(()))),
-                    ControlRequest::Move(order, answer) => {
-                        let report = MoveReport {
-                            to: order.to,
-                            dry_run: order.dry_run,
-                            ..MoveReport::default()
-                        };
-                        let is_known = !report.to.is_empty();
-                        let known = is_known.then_some(report);
-                        drop(answer.send(
-                            known.ok_or_else(|| NotMoved::Because("there is none".to_owned())),
-                        ));
-                    }
-                    ControlRequest::Link(order, answer) => {
-                        let is_there = order.leg == "satellite";
-                        let legs = || vec!["satellite".to_owned()];
-                        drop(answer.send(is_there.then_some(()).ok_or_else(legs)));
-                    }
+    let carry_out = async {
+        while let Some(order) = orders.recv().await {
+            match order {
+                ControlRequest::Reload(answer) => drop(answer.send(Ok(Vec::new()))),
+                ControlRequest::Drain(_, answer) => drop(answer.send(Ok(()))),
+                ControlRequest::Move(order, answer) => {
+                    let report = MoveReport {
+                        to: order.to,
+                        dry_run: order.dry_run,
+                        ..MoveReport::default()
+                    };
+                    let is_known = !report.to.is_empty();
+                    let known = is_known.then_some(report);
+                    let none = || NotMoved::Because("there is none".to_owned());
+                    drop(answer.send(known.ok_or_else(none)));
+                }
+                ControlRequest::Link(order, answer) => {
+                    let is_there = order.leg == "satellite";
+                    let legs = || vec!["satellite".to_owned()];
+                    drop(answer.send(is_there.then_some(()).ok_or_else(legs)));
                 }
             }
-            std::future::pending().await
-        };
+        }
+        std::future::pending().await
+    };
     let ask = async {
         judge(&exchange(&connect, bytes).await);
         let answer = exchange(&connect, b"GET /v1 HTTP/1.1\r\nhost: localhost\r\n\r\n").await;

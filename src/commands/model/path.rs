@@ -89,10 +89,9 @@ pub fn check(text: &str) -> std::result::Result<(), String> {
 
 /// Gives what quotes somebody's file without what a terminal would do something by.
 fn printable(text: &str) -> String {
-    let quoted = |c: char| match c {
-        '\n' => c.to_string(),
-        c if c.is_control() => c.escape_debug().to_string(),
-        c => c.to_string(),
+    let quoted = |c: char| match c.is_control() && c != '\n' {
+        true => c.escape_debug().to_string(),
+        false => c.to_string(),
     };
     text.chars().map(quoted).collect()
 }

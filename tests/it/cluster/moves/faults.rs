@@ -153,10 +153,7 @@ fn who_ends_in_the_midst_says_so() -> Result<()> {
         // Nobody reads it: the box has something of it all the while. It ends as the others do.
         let fill = scope.spawn(|| send_until(&full.client, &filled, &over));
         let ended = (|| {
-            wait_until(LIMIT, "the box has something of it", || {
-                let flows = ask(&ground.socket(0), "GET /v1/flows?limit=1000");
-                flows.is_ok_and(|it| has_much(&it))
-            })?;
+            has_something(&ground)?;
             hold_back(&ground)?;
             let mut order = order(&ground);
             let moving = scope.spawn(move || run(&mut order, LIMIT));
@@ -196,10 +193,7 @@ fn what_is_left_of_a_move_is_in_nobodys_way(
         // Nobody reads it: the box has something of it all the while.
         let fill = scope.spawn(|| send_until(&full.client, &filled, &over));
         let moved = (|| {
-            wait_until(LIMIT, "the box has something of it", || {
-                let flows = ask(&ground.socket(0), "GET /v1/flows?limit=1000");
-                flows.is_ok_and(|it| has_much(&it))
-            })?;
+            has_something(&ground)?;
             hold_back(&ground)?;
             let said = ground.moves(0, &["--json"])?;
             ground.node("two").sh("nft 'delete table inet hold'")?;
@@ -258,6 +252,14 @@ pub(super) fn digit(family: Family) -> u8 {
 pub(super) fn has_elements(node: &Netns, set: &str) -> bool {
     let those = node.sh(&format!("nft list set inet pepd {set}"));
     those.is_ok_and(|it| it.contains("elements"))
+}
+
+/// Waits until the first box has something of a connection that nobody reads.
+fn has_something(ground: &Ground) -> Result<()> {
+    wait_until(LIMIT, "the box has something of it", || {
+        let flows = ask(&ground.socket(0), "GET /v1/flows?limit=1000");
+        flows.is_ok_and(|it| has_much(&it))
+    })
 }
 
 /// Tells whether a connection has much on its way up, by the answer about all flows.
