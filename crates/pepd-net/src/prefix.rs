@@ -90,6 +90,12 @@ impl Range {
         self.bytes(self.last)
     }
 
+    /// Gives the address behind the last one; none if that is the last of all.
+    pub(crate) fn end_bytes(&self) -> Option<Vec<u8>> {
+        let most = u128::MAX >> (u128::BITS - self.family.bits());
+        (self.last < most).then(|| self.bytes(self.last + 1))
+    }
+
     fn bytes(&self, address: u128) -> Vec<u8> {
         let bytes = address.to_be_bytes();
         let unused = bytes.len() - (self.family.bits() / 8) as usize;

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use pepd_testbed::traffic::listen;
 use pepd_testbed::{Family, Stage, Via, World, require};
 use rstest::rstest;
@@ -74,6 +74,36 @@ fn a_held_syn_is_never_lost(
     }
     end_of_silence(stage.world.server())?;
     connected(attempt, &listener)?.exchange(100_000)
+}
+
+/// With a chain that a hook calls the kernel would drop whatever waits in any queue, and the client would have to wait until
+/// it repeats its SYN.
+#[rstest]
+fn a_reload_drops_nothing_that_is_held(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root, program("nft"));
+    let config = World::config();
+    let mut stage = Stage::with_config(PEPD, &config)?;
+    stage.world.pair(family)?;
+    let server = stage.world.server();
+    let listener = listen(server, SocketAddr::new(World::server_address(family), 4000))?;
+    silence(server, 4000)?;
+    let attempt = connect_meanwhile(&stage, listener.local_addr()?)?;
+    // It says nothing again.
+    stage.world.client().sh("nft 'table inet silent {
+            chain c { type filter hook output priority 0; tcp dport 4000 drop; }
+        }'")?;
+    let held_before = held(stage.world.hb());
+    let daemon = stage.pepd.as_mut().unwrap();
+    for congestion in ["\"cubic\"", "\"reno\""] {
+        daemon.reload(&config.replace("\"reno\"", congestion))?;
+        ensure!(held(stage.world.hb()) == held_before, "{held_before:?}");
+    }
+    end_of_silence(stage.world.client())?;
+    end_of_silence(stage.world.server())?;
+    connected(attempt, &listener)?.exchange(1000)?;
+    stage.finish()
 }
 
 /// A daemon that was paused must not take up SYNs whose connection has been established without it.

@@ -1,5 +1,6 @@
 //! Install, adopt, replace, verify and remove, against the real kernel.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -166,6 +167,71 @@ fn replacing_is_whole_and_keeps_gate_sources_and_counters() -> Result<()> {
     netns.block_on(|| installed.remove()).unwrap();
     assert_eq!(netns.state(), before);
     Ok(())
+}
+
+/// A chain that is made anew has the kernel drop what waits in queues, and a set of ranges of addresses is empty for a moment.
+#[test]
+fn what_is_the_same_is_not_made_anew() -> Result<()> {
+    require!(root);
+    let netns = operated();
+    let mut installed = netns.install(&request()).unwrap();
+    let mut before = handles(&netns);
+    let mut made_anew = || {
+        let after = handles(&netns);
+        let anew = after
+            .iter()
+            .filter(|(name, it)| before.get(*name) != Some(*it));
+        let anew: Vec<String> = anew.map(|(name, _)| name.clone()).collect();
+        before = after;
+        anew
+    };
+    let mut changed = request();
+    let ssh = rule(&[], &[], &[22..=22], Action::Bypass);
+    changed.rules.push(ssh);
+    changed.campuses[0].name = "another name".to_owned();
+    netns.replace(&mut installed, &changed).unwrap();
+    assert_eq!(made_anew(), [""; 0]);
+
+    changed.campuses.push(campus("c", &["10.3.0.0/16"], 3));
+    netns.replace(&mut installed, &changed).unwrap();
+    let of_c = ["campus4_2", "campus6_2", "from_2", "to_2"];
+    let of_all = ["all4", "origin4", "source4"];
+    let mut expected = [&of_c[..], &of_all].concat();
+    expected.sort_unstable();
+    assert_eq!(made_anew(), expected);
+
+    for damage in [
+        "add element inet pepd campus4_0 { 10.200.0.0/16 }",
+        "delete element inet pepd campus4_0 { 10.1.0.0/16 }",
+    ] {
+        netns.nft(damage);
+        netns.replace(&mut installed, &changed).unwrap();
+        assert_eq!(made_anew(), ["campus4_0"]);
+        netns.block_on(|| installed.verify()).unwrap();
+    }
+    // As a killed daemon leaves it.
+    drop(installed);
+    let installed = netns.install(&changed).unwrap();
+    let anew = made_anew();
+    assert!(anew.contains(&"gate".to_owned()), "{anew:?}");
+    assert!(
+        !anew.contains(&"source4".to_owned()) && !anew.contains(&"legs".to_owned()),
+        "{anew:?}"
+    );
+    netns.block_on(|| installed.remove()).unwrap();
+    Ok(())
+}
+
+/// Gives the handles of chains, sets and maps: one that is made anew gets another.
+fn handles(netns: &Netns) -> BTreeMap<String, String> {
+    let table = netns.nft("-a list table inet pepd");
+    let handle = |line: &str| {
+        let (object, handle) = line.split_once(" { # handle ")?;
+        let (kind, name) = object.trim().split_once(' ')?;
+        let is_of_table = ["chain", "set", "map"].contains(&kind);
+        is_of_table.then(|| (name.to_owned(), handle.to_owned()))
+    };
+    table.lines().filter_map(handle).collect()
 }
 
 #[test]

@@ -120,7 +120,7 @@ impl Netns {
     /// Returns all that pepd could have changed.
     pub fn state(&self) -> String {
         [
-            self.nft("list ruleset"),
+            in_any_order(&self.nft("list ruleset")),
             self.ip("-4 rule show"),
             self.ip("-6 rule show"),
             self.ip("-4 route show table all"),
@@ -128,6 +128,20 @@ impl Netns {
         ]
         .join("--\n")
     }
+}
+
+/// Sorts the chains and sets of a ruleset, each with its lines: those that stay come before those that are made anew.
+fn in_any_order(ruleset: &str) -> String {
+    let mut objects: Vec<String> = Vec::new();
+    for line in ruleset.lines() {
+        let is_inside = line.starts_with("\t\t") || line == "\t}";
+        match objects.last_mut() {
+            Some(object) if is_inside => *object += &format!("\n{line}"),
+            _ => objects.push(line.to_owned()),
+        }
+    }
+    objects.sort();
+    objects.join("\n")
 }
 
 /// Joins two namespaces with a veth pair.

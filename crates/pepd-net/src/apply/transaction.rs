@@ -101,7 +101,13 @@ async fn put_table(plan: &Plan, old: Option<&Plan>) -> Result<Listing, InstallEr
         (Some(listing), Some(_)) => Earlier::Own(listing),
     };
     let ruleset = ruleset::write(plan, earlier);
-    if let Err(error) = nft::apply(ruleset.text.clone()).await {
+    let mut put = nft::apply(ruleset.text.clone()).await;
+    if let (Err(error), Earlier::Left(_)) = (&put, earlier) {
+        // What is refused together with what another daemon left may be taken without that.
+        tracing::debug!(%error, "the table that is there cannot be gone on with");
+        put = nft::apply(ruleset::write(plan, Earlier::Discarded).text).await;
+    }
+    if let Err(error) = put {
         if error.leaves_doubt() {
             undo_table(old).await;
         }

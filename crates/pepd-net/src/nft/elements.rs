@@ -13,6 +13,7 @@ use pepd_sys::nfnetlink::{
 };
 
 use super::names::TABLE;
+use crate::prefix::Range;
 
 const NFT_MSG_NEWSETELEM: u8 = 12;
 const NFT_MSG_GETSETELEM: u8 = 13;
@@ -22,8 +23,11 @@ const NFTA_SET_ELEM_LIST_SET: u16 = 2;
 const NFTA_SET_ELEM_LIST_ELEMENTS: u16 = 3;
 const NFTA_LIST_ELEM: u16 = 1;
 const NFTA_SET_ELEM_KEY: u16 = 1;
+const NFTA_SET_ELEM_DATA: u16 = 2;
 const NFTA_SET_ELEM_FLAGS: u16 = 3;
 const NFTA_DATA_VALUE: u16 = 1;
+const NFTA_DATA_VERDICT: u16 = 2;
+const NFTA_VERDICT_CHAIN: u16 = 2;
 const NFT_SET_ELEM_INTERVAL_END: u32 = 1;
 
 /// The most that the kernel sends at once (netlink_dump, net/netlink/af_netlink.c).
@@ -36,23 +40,80 @@ const ATTEMPTS: u32 = 32;
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Elements(Vec<Vec<u8>>);
 
+/// Addresses in a set, or in a map from them to a chain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Interval {
+    /// The first address, as it is in a packet.
+    first: Vec<u8>,
+    /// The first that is in it no more; none if there are no others.
+    end: Option<Vec<u8>>,
+    /// The chain that a map leads to.
+    chain: Option<Vec<u8>>,
+}
+
+impl Interval {
+    /// Describes a range, and where a map leads from it.
+    pub(super) fn new(range: &Range, chain: Option<&str>) -> Self {
+        Self {
+            first: range.first_bytes(),
+            end: range.end_bytes(),
+            chain: chain.map(|chain| chain.as_bytes().to_vec()),
+        }
+    }
+}
+
+/// Returns the key of an element.
+fn key(element: &[u8]) -> Option<&[u8]> {
+    attributes::find(
+        attributes::find(element, NFTA_SET_ELEM_KEY)?,
+        NFTA_DATA_VALUE,
+    )
+}
+
+/// Returns the chain that an element of a map leads to.
+fn chain(element: &[u8]) -> Option<&[u8]> {
+    let data = attributes::find(element, NFTA_SET_ELEM_DATA)?;
+    let verdict = attributes::find(data, NFTA_DATA_VERDICT)?;
+    let name = attributes::find(verdict, NFTA_VERDICT_CHAIN)?;
+    name.split(|byte| *byte == 0).next()
+}
+
+/// Returns whether an element is there only to say where the one before it ends.
+fn is_end(element: &[u8]) -> bool {
+    let flags = attributes::find(element, NFTA_SET_ELEM_FLAGS);
+    let flags = flags.and_then(|value| value.first_chunk());
+    flags.is_some_and(|it| u32::from_be_bytes(*it) & NFT_SET_ELEM_INTERVAL_END != 0)
+}
+
 impl Elements {
     /// Returns how many there are, an interval being one.
     pub(crate) fn count(&self) -> usize {
-        let ends = |element: &&Vec<u8>| {
-            let flags = attributes::find(element, NFTA_SET_ELEM_FLAGS);
-            let flags = flags.and_then(|value| value.first_chunk());
-            flags.is_some_and(|it| u32::from_be_bytes(*it) & NFT_SET_ELEM_INTERVAL_END != 0)
+        self.0.iter().filter(|element| !is_end(element)).count()
+    }
+
+    /// Gives the addresses of a set of intervals that do not overlap, in ascending order.
+    pub(super) fn intervals(&self) -> Vec<Interval> {
+        let (ends, begins): (Vec<_>, Vec<_>) = self.0.iter().partition(|element| is_end(element));
+        let mut ends: Vec<&[u8]> = ends.iter().filter_map(|end| key(end)).collect();
+        ends.sort_unstable();
+        let interval = |begin: &&Vec<u8>| {
+            let first = key(begin).unwrap_or_default();
+            Interval {
+                first: first.to_vec(),
+                end: ends
+                    .get(ends.partition_point(|end| *end <= first))
+                    .map(|end| end.to_vec()),
+                chain: chain(begin).map(<[u8]>::to_vec),
+            }
         };
-        self.0.len() - self.0.iter().filter(ends).count()
+        let mut intervals: Vec<Interval> = begins.iter().map(interval).collect();
+        intervals.sort_unstable_by(|one, other| one.first.cmp(&other.first));
+        intervals
     }
 
     /// Returns their keys.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &[u8]> {
-        self.0.iter().filter_map(|element| {
-            let key = attributes::find(element, NFTA_SET_ELEM_KEY)?;
-            attributes::find(key, NFTA_DATA_VALUE)
-        })
+        self.0.iter().filter_map(|element| key(element))
     }
 }
 
@@ -136,6 +197,7 @@ pub(super) fn fuzzed(datagram: &[u8]) -> Elements {
             .collect(),
     );
     assert!(found.count() <= found.0.len());
+    assert_eq!(found.intervals().len(), found.count());
     assert!(found.0.iter().map(Vec::len).sum::<usize>() <= datagram.len());
     found
 }

@@ -19,6 +19,8 @@ pub(crate) fn listing(json: &str, plan: &Plan) {
     let fingerprint = listing.fingerprint();
     assert_eq!(fingerprint, fingerprint.fingerprint());
     let expected = ruleset::write(plan, Earlier::Discarded);
+    let hooks = expected.text.matches("type filter hook ").count();
+    assert_eq!(hooks, expected.hooks.len(), "one that is not understood");
     assert_eq!(
         listing.check(&expected).is_ok(),
         fingerprint.check(&expected).is_ok()
@@ -29,14 +31,11 @@ pub(crate) fn listing(json: &str, plan: &Plan) {
             let words: Vec<&str> = line.split_whitespace().collect();
             let is_of_pepds = match words[..] {
                 ["add" | "delete", "table", "inet" | "ip" | "ip6", "pepd"]
-                | ["flush", "table", "inet", "pepd"] => true,
-                [
-                    "delete",
-                    "set" | "map" | "chain" | "counter",
-                    "inet",
-                    "pepd",
-                    name,
-                ] => !name.contains([';', '{', '}', '"', '#']),
+                | ["flush", "table", "inet" | "ip" | "ip6", "pepd"] => true,
+                ["delete", "chain", "inet" | "ip" | "ip6", "pepd", name]
+                | ["delete", "set" | "map" | "counter", "inet", "pepd", name] => {
+                    !name.contains([';', '{', '}', '"', '#'])
+                }
                 _ => false,
             };
             assert!(is_of_pepds, "not a command of pepd's: {line}");

@@ -6,8 +6,10 @@ use serde_json::Value;
 
 use super::elements::Elements;
 use super::error::NftError;
+use super::expr::address_type;
+use super::hook::Hook;
 use super::names::{DynamicSet, TABLE};
-use super::text::Ruleset;
+use super::text::{FixedSet, Ruleset};
 use crate::error::Drift;
 
 /// The tables, in which no two objects have one name, without the elements of the dynamic sets: they
@@ -28,6 +30,8 @@ pub(super) struct ListedSet<'a> {
     pub(super) name: &'a str,
     size: Option<u64>,
     timeout: Option<u64>,
+    /// All that nft says of it.
+    declared: &'a Value,
 }
 
 impl ListedSet<'_> {
@@ -35,6 +39,18 @@ impl ListedSet<'_> {
     pub(super) fn is_like(&self, set: DynamicSet) -> bool {
         let size = u64::try_from(set.size()).ok();
         self.kind == "set" && (self.size, self.timeout) == (size, set.timeout())
+    }
+
+    /// Returns whether it is declared as this set of addresses, or map from them, is.
+    fn is_like_fixed(&self, set: &FixedSet) -> bool {
+        let kind = if set.is_map { "map" } else { "set" };
+        let text = |field: &str| self.declared.get(field).and_then(Value::as_str);
+        let is_of_intervals = |flags: &Value| *flags == serde_json::json!(["interval"]);
+        self.kind == kind
+            && (self.size, self.timeout) == (None, None)
+            && text("type") == Some(address_type(set.family))
+            && text("map") == set.is_map.then_some("verdict")
+            && self.declared.get("flags").is_some_and(is_of_intervals)
     }
 }
 
@@ -118,18 +134,50 @@ impl Listing {
         self
     }
 
-    /// Gives the sets and maps.
+    /// Gives the sets and maps of the table `inet`.
     pub(super) fn sets(&self) -> impl Iterator<Item = ListedSet<'_>> {
-        self.objects.iter().filter_map(|object| {
-            let of_kind = |kind| object.get(kind).map(|set| (kind, set));
-            let (kind, set) = of_kind("set").or_else(|| of_kind("map"))?;
-            Some(ListedSet {
-                kind,
-                name: set.get("name")?.as_str()?,
-                size: set.get("size").and_then(Value::as_u64),
-                timeout: set.get("timeout").and_then(Value::as_u64),
+        let of_kind = |kind| self.of_family(kind, "inet").map(move |set| (kind, set));
+        of_kind("set")
+            .chain(of_kind("map"))
+            .filter_map(|(kind, set)| {
+                Some(ListedSet {
+                    kind,
+                    name: set.get("name")?.as_str()?,
+                    size: set.get("size").and_then(Value::as_u64),
+                    timeout: set.get("timeout").and_then(Value::as_u64),
+                    declared: set,
+                })
             })
-        })
+    }
+
+    /// Returns whether a set or map of the table `inet` is this one, with the same elements.
+    pub(super) fn has(&self, found: &ListedSet<'_>, set: &FixedSet) -> bool {
+        let elements = self.elements.get(found.name);
+        found.is_like_fixed(set) && elements.is_some_and(|it| it.intervals() == set.intervals)
+    }
+
+    /// Gives the chains of a family's table, and what calls them if that is a hook.
+    pub(super) fn chains<'a>(
+        &'a self,
+        family: &'a str,
+    ) -> impl Iterator<Item = (&'a str, Option<Hook>)> {
+        self.of_family("chain", family)
+            .filter_map(|chain| Some((chain.get("name")?.as_str()?, Hook::listed(chain))))
+    }
+
+    /// Returns whether there is a table of this family, and nothing but chains and rules in it.
+    pub(super) fn has_only_chains(&self, family: &str) -> bool {
+        let others = ["set", "map", "counter"];
+        let mut others = others.iter().flat_map(|kind| self.of_family(kind, family));
+        self.has_table(family) && others.next().is_none()
+    }
+
+    /// Gives the objects of a kind in the table of a family.
+    fn of_family<'a>(&'a self, kind: &'a str, family: &'a str) -> impl Iterator<Item = &'a Value> {
+        self.objects
+            .iter()
+            .filter_map(move |object| object.get(kind))
+            .filter(move |object| object.get("family").and_then(Value::as_str) == Some(family))
     }
 
     /// Returns whether it has nothing but objects of the kinds that pepd's tables have, with names
@@ -163,7 +211,8 @@ impl Listing {
             let found = rules.get(chain.as_str()).copied();
             differs("chain", chain, "rules", expected, found)?;
         }
-        for (set, &expected) in &ruleset.sets {
+        for (set, expected) in &ruleset.sets {
+            let expected = expected.intervals.len();
             let found = self.elements.get(set).map(Elements::count);
             differs("set", set, "elements", expected, found)?;
         }
@@ -182,10 +231,7 @@ impl Listing {
 
     /// Gives the names of the objects of a kind in the table `inet`.
     pub(super) fn own_names<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a str> {
-        self.objects
-            .iter()
-            .filter_map(move |object| object.get(kind))
-            .filter(|object| object.get("family").and_then(Value::as_str) == Some("inet"))
+        self.of_family(kind, "inet")
             .filter_map(|object| object.get("name")?.as_str())
     }
 

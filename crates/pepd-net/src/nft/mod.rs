@@ -1,6 +1,6 @@
 //! The table `inet pepd`, and those of one family beside it, in reading order: what its objects are
 //! called (`names`), the ruleset of a plan (`ruleset`, and the chains by subject), what is read back
-//! of it (`listing`, and `elements`), what stays where another takes its place (`carried`), and the
+//! of it (`listing`, and `elements`), what stays where another takes its place (`carried`, `hook`), and the
 //! program nft (`process`), which also makes room for iptables' rules (`iptables_tables`).
 
 mod capture;
@@ -13,6 +13,7 @@ pub(crate) mod forward;
 pub(crate) mod fuzzing;
 mod held_syn;
 mod hold_acks;
+mod hook;
 pub(crate) mod iptables_tables;
 pub(crate) mod listing;
 mod measure;

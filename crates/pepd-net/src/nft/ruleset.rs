@@ -207,23 +207,21 @@ fn address_sets(ruleset: &mut Ruleset, plan: &Plan) {
     for &family in &plan.families {
         let n = digit(family);
         for (index, campus) in plan.campuses.iter().enumerate() {
-            let ranges: Vec<String> = campus.of(family).map(Range::to_string).collect();
+            let ranges: Vec<Range> = campus.of(family).copied().collect();
             ruleset.address_set(&format!("campus{n}_{index}"), family, &ranges);
         }
         let all = plan.ranges(family).into_iter().map(|(range, _)| range);
-        let all: Vec<String> = joined(all).iter().map(Range::to_string).collect();
-        ruleset.address_set(&format!("all{n}"), family, &all);
+        ruleset.address_set(&format!("all{n}"), family, &joined(all));
     }
 }
 
 /// Writes the maps from the campus that a packet comes from to a chain of that campus's.
 fn source_maps(ruleset: &mut Ruleset, plan: &Plan, map: &str, chain: &str) {
     for &family in &plan.families {
-        let elements: Vec<String> = plan
-            .ranges(family)
-            .iter()
-            .map(|(range, index)| format!("{range} : goto {chain}_{index}"))
+        let ranges = plan.ranges(family).into_iter();
+        let chains: Vec<(Range, String)> = ranges
+            .map(|(range, index)| (range, format!("{chain}_{index}")))
             .collect();
-        ruleset.verdict_map(&format!("{map}{}", digit(family)), family, &elements);
+        ruleset.chain_map(&format!("{map}{}", digit(family)), family, &chains);
     }
 }

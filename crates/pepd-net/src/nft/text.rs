@@ -3,9 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use super::elements::Interval;
 use super::expr::{address_type, comment, ip};
+use super::hook::Hook;
 use super::names::{DynamicSet, TABLE};
-use crate::prefix::Family;
+use crate::prefix::{Family, Range};
+
+/// A set of addresses, or a map from addresses to chains, that stays as it is.
+#[derive(Debug)]
+pub(crate) struct FixedSet {
+    pub(super) is_map: bool,
+    pub(super) family: Family,
+    /// In ascending order.
+    pub(crate) intervals: Vec<Interval>,
+}
 
 /// A ruleset, and how many rules and elements it makes: what verification counts.
 #[derive(Debug, Default)]
@@ -13,8 +24,10 @@ pub(crate) struct Ruleset {
     pub(crate) text: String,
     /// Chain to number of rules.
     pub(crate) chains: BTreeMap<String, usize>,
-    /// Set or map to number of elements; the dynamic ones are left out.
-    pub(crate) sets: BTreeMap<String, usize>,
+    /// The chains that hooks call.
+    pub(super) hooks: BTreeMap<String, Hook>,
+    /// The sets and maps but for the dynamic ones.
+    pub(crate) sets: BTreeMap<String, FixedSet>,
     /// The dynamic sets.
     pub(crate) dynamic: Vec<DynamicSet>,
     /// The families that have a table beside the first.
@@ -81,61 +94,83 @@ impl Ruleset {
         self.dynamic.push(set);
     }
 
-    /// Writes a set of addresses.
-    pub(super) fn address_set(&mut self, name: &str, family: Family, elements: &[String]) {
-        self.sets.insert(name.to_owned(), elements.len());
-        self.declare(
-            &format!("set {name}"),
-            address_type(family),
-            "interval",
-            elements,
-        );
+    /// Writes a set of addresses, which are in ascending order.
+    pub(super) fn address_set(&mut self, name: &str, family: Family, ranges: &[Range]) {
+        let elements = ranges.iter().map(|range| (range, None)).collect();
+        self.fixed_set(name, family, false, elements);
     }
 
-    /// Writes a map from addresses to verdicts.
-    pub(super) fn verdict_map(&mut self, name: &str, family: Family, elements: &[String]) {
-        self.sets.insert(name.to_owned(), elements.len());
-        let kind = format!("{} : verdict", address_type(family));
-        self.declare(&format!("map {name}"), &kind, "interval", elements);
+    /// Writes a map from addresses, which are in ascending order, to chains.
+    pub(super) fn chain_map(&mut self, name: &str, family: Family, chains: &[(Range, String)]) {
+        let elements = chains
+            .iter()
+            .map(|(range, chain)| (range, Some(chain.as_str())));
+        self.fixed_set(name, family, true, elements.collect());
     }
 
-    fn declare(&mut self, what: &str, kind: &str, flags: &str, elements: &[String]) {
+    fn fixed_set(
+        &mut self,
+        name: &str,
+        family: Family,
+        is_map: bool,
+        elements: Vec<(&Range, Option<&str>)>,
+    ) {
+        let (kind, of) = if is_map {
+            ("map", " : verdict")
+        } else {
+            ("set", "")
+        };
         let _ = write!(
             self.text,
-            "\t{what} {{\n\t\ttype {kind}\n\t\tflags {flags}\n"
+            "\t{kind} {name} {{\n\t\ttype {}{of}\n\t\tflags interval\n",
+            address_type(family)
         );
-        self.elements(elements);
-    }
-
-    fn elements(&mut self, elements: &[String]) {
-        if !elements.is_empty() {
+        let written = |(range, chain): &(&Range, Option<&str>)| {
+            chain.map_or_else(
+                || range.to_string(),
+                |chain| format!("{range} : goto {chain}"),
+            )
+        };
+        let written: Vec<String> = elements.iter().map(written).collect();
+        if !written.is_empty() {
             let _ = write!(
                 self.text,
                 "\t\telements = {{\n\t\t\t{}\n\t\t}}\n",
-                elements.join(",\n\t\t\t")
+                written.join(",\n\t\t\t")
             );
         }
         self.text.push_str("\t}\n");
+        let intervals = elements
+            .iter()
+            .map(|(range, chain)| Interval::new(range, *chain));
+        let set = FixedSet {
+            is_map,
+            family,
+            intervals: intervals.collect(),
+        };
+        self.sets.insert(name.to_owned(), set);
     }
 
     /// Writes a chain that a hook calls; the first line is the hook.
     pub(super) fn base_chain(&mut self, name: &str, lines: &[String]) {
         self.chain(name, None, lines);
+        let hook = lines.first().and_then(|line| Hook::written(line));
+        self.hooks.extend(hook.map(|hook| (name.to_owned(), hook)));
         // The first line is the hook, not a rule.
         self.chains
             .insert(name.to_owned(), lines.len().saturating_sub(1));
     }
 
-    /// Writes a chain that other chains jump to, with the name of the campus that it is about.
+    /// Writes a chain that other chains jump to, with the name of the campus that it is about: at its first rule, as chains
+    /// stay where another table takes the place of this one, whatever a campus is called.
     pub(super) fn chain(&mut self, name: &str, about: Option<&str>, lines: &[String]) {
         let rules = lines.iter().filter(|line| !line.starts_with('#')).count();
         self.chains.insert(name.to_owned(), rules);
         let _ = writeln!(self.text, "\tchain {name} {{");
-        if let Some(about) = about {
-            let _ = writeln!(self.text, "\t\tcomment \"campus {}\"", comment(about));
-        }
+        let mut about = about.map(|about| format!(" comment \"campus {}\"", comment(about)));
         for line in lines {
-            let _ = writeln!(self.text, "\t\t{line}");
+            let about = about.take().unwrap_or_default();
+            let _ = writeln!(self.text, "\t\t{line}{about}");
         }
         self.text.push_str("\t}\n");
     }

@@ -75,7 +75,6 @@ pub(super) fn filter_chains(ruleset: &mut Ruleset, plan: &Plan) {
     for (index, tunnel) in plan.tunnels.iter().enumerate() {
         for &family in &plan.families {
             let ranges = joined(plan.through(family, index).into_iter());
-            let ranges: Vec<String> = ranges.iter().map(Range::to_string).collect();
             ruleset.address_set(&through(family, index), family, &ranges);
         }
         let lines = guard(plan, index);

@@ -173,8 +173,11 @@ pub(super) fn syn_chains(ruleset: &mut Ruleset, plan: &Plan) {
         .iter()
         .map(|&family| format!("{} saddr vmap @source{}", ip(family), digit(family)))
         .collect();
+    // Of a campus that has just gone: it must not reach this host either.
+    let nobodys = "counter name no_listener drop".to_owned();
     let deliver: Vec<String> = half_open(plan, "update")
         .chain(listeners.iter().cloned())
+        .chain([nobodys])
         .collect();
     ruleset.chain("deliver", None, &deliver);
     cookie_chains(ruleset, plan, listeners);

@@ -12,7 +12,7 @@ pub(crate) mod warning;
 use self::firewall::Firewall;
 use crate::apply::error::InstallError;
 use crate::nft::carried::Earlier;
-use crate::nft::{process, ruleset};
+use crate::nft::{process as nft, ruleset};
 use crate::plan::Plan;
 use crate::route::netlink::Routing;
 use crate::validate::validate;
@@ -57,8 +57,11 @@ pub async fn preflight(plan: &Plan) -> Preflight {
         Ok(translates) => fitted.translates = translates,
         Err(error) => obstacles.push(error.into()),
     }
-    let ruleset = ruleset::write(&fitted, Earlier::Discarded).text;
-    obstacles.extend(process::check(ruleset).await.err().map(InstallError::from));
+    // Beside a daemon's own: with a chain that goes, be it one that was only tried, all that is held would be dropped.
+    let there = nft::list().await.ok().flatten();
+    let earlier = there.as_ref().map_or(Earlier::Discarded, Earlier::Own);
+    let ruleset = ruleset::write(&fitted, earlier).text;
+    obstacles.extend(nft::check(ruleset).await.err().map(InstallError::from));
     Preflight {
         obstacles,
         firewall: firewall::survey(fitted.mark).await,
