@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use nix::net::if_::if_indextoname;
 use pepd_config::{Config, Neighbor};
+use pepd_move::session::{Key, Name};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::finding::Finding;
 use super::sysctl::{self, Sysctls, of_interface};
-use crate::daemon::moving::keys;
+use crate::daemon::moving::{keys, prove};
 
 /// The time in which a neighbor is to answer.
 const ANSWER_TIME: Duration = Duration::from_secs(2);
@@ -47,14 +48,12 @@ impl Neighbors {
             for address in addresses(neighbor) {
                 ways.push((address, way(address).await));
             }
-            let answer = match timeout(ANSWER_TIME, TcpStream::connect(neighbor.address)).await {
-                Ok(connected) => connected.map(drop).map_err(|error| error.to_string()),
-                Err(_) => Err(format!("nothing within {} s", ANSWER_TIME.as_secs())),
-            };
+            let key = keys::with(neighbor);
+            let answer = answer(config, neighbor, &key).await;
             known.push(Known {
                 name: neighbor.name.clone(),
                 path: neighbor.key.display().to_string(),
-                key: keys::with(neighbor).map(drop),
+                key: key.map(drop),
                 ways,
                 answer,
             });
@@ -63,6 +62,21 @@ impl Neighbors {
             known,
             elsewhere: config.moves.listen.filter(|at| is_elsewhere(at.ip())),
         }
+    }
+}
+
+/// Finds out whether a neighbor is there; and whether it has the key, where this box has one.
+async fn answer(
+    config: &Config,
+    neighbor: &Neighbor,
+    key: &Result<(Name, Key), String>,
+) -> Result<(), String> {
+    if let (Some(own), Ok((name, key))) = (Name::new(&config.node.name), key) {
+        return prove(&own, name.clone(), key.clone(), neighbor.address).await;
+    }
+    match timeout(ANSWER_TIME, TcpStream::connect(neighbor.address)).await {
+        Ok(connected) => connected.map(drop).map_err(|error| error.to_string()),
+        Err(_) => Err(format!("nothing within {} s", ANSWER_TIME.as_secs())),
     }
 }
 
@@ -103,7 +117,7 @@ pub fn judge(neighbors: &Neighbors, sysctls: &Sysctls, config: &Config) -> Vec<F
         let found = judge_one(known, sysctls, config);
         let well = Finding::ok(
             "neighbor",
-            "something listens there, and there is a way to it; `pepd move --dry-run` tries the key, too",
+            "it answers, and has the key; and there is a way to it",
         );
         let well = found.is_empty().then_some(well);
         let found = found.into_iter().chain(well);
@@ -144,10 +158,11 @@ fn judge_one(known: &Known, sysctls: &Sysctls, config: &Config) -> Vec<Finding> 
     }
     if let Err(why) = &known.answer {
         found.push(
-            Finding::note("neighbor.answer", format!("it does not answer: {why}"))
+            Finding::note("neighbor.answer", format!("no session with it: {why}"))
                 .because("nothing moves there meanwhile")
                 .advice(
-                    "see that pepd runs there with [move] listen, and what a firewall between says",
+                    "see that pepd runs there with [move] listen, that both boxes have the same key and each other's \
+                     names, and what a firewall between says",
                 ),
         );
     }

@@ -83,7 +83,7 @@ impl<'a> Giving<'a> {
     async fn event(&mut self) -> GiverEvent {
         let (deadline, ground) = (self.giver.deadline(), self.to.ground);
         tokio::select! {
-            heard = heard(&mut self.wire, ground, deadline) => match heard {
+            heard = heard(&mut self.wire, deadline) => match heard {
                 Some(Ok(frame)) => GiverEvent::Received(frame),
                 Some(Err(why)) => self.cut(&why),
                 None => GiverEvent::Tick,

@@ -49,6 +49,7 @@ pub use self::keys::Keys;
 use self::packets::Packets;
 pub use self::sessions::sessions;
 use self::tracking::Tracking;
+pub use self::wire::prove;
 use crate::exit::{Failure, Result};
 
 /// The answer to an order: what has become of it, or why nothing has.
@@ -151,7 +152,7 @@ impl Moving {
                 is_ending,
                 gives_up,
                 figures,
-                replays: RefCell::default(),
+                replays: Rc::default(),
                 tracking: Tracking::open(),
                 given: RefCell::default(),
                 taking: RefCell::default(),
@@ -213,7 +214,7 @@ struct Ground {
     is_ending: Arc<AtomicBool>,
     gives_up: watch::Receiver<bool>,
     figures: MoveFigures,
-    replays: RefCell<Replays>,
+    replays: Rc<RefCell<Replays>>,
     tracking: Tracking,
     /// The connections that have been taken.
     given: RefCell<Given>,

@@ -207,18 +207,12 @@ impl Destination<'_> {
         let opened = Wire::open(self.ground, &self.name, self.neighbor.address).await;
         let mut wire = opened.map_err(|why| {
             let (name, at) = (&self.neighbor.name, self.neighbor.address);
-            let perhaps = match why {
-                Ended::Closed | Ended::Unheard => {
-                    ": has it another key, or no [[neighbor]] with this box's name? Its log says why"
-                }
-                _ => "",
-            };
-            format!("{name} at {at}: {why}{perhaps}")
+            format!("{name} at {at}: {}", why.with_hint())
         })?;
         if dry_run {
             let offered = timeout(OFFER_TIME, async {
                 wire.send(&Frame::Offer(offer)).await?;
-                let answer = wire.next(self.ground).await?;
+                let answer = wire.next().await?;
                 wire.send(&Frame::Abort(Reason::Cancelled)).await?;
                 Ok::<_, Ended>(answer)
             });

@@ -144,7 +144,7 @@ impl<'a> Taking<'a> {
     async fn event(&mut self) -> TakerEvent {
         let deadline = self.taker.deadline();
         tokio::select! {
-            heard = heard(&mut self.wire, self.ground, deadline) => match heard {
+            heard = heard(&mut self.wire, deadline) => match heard {
                 Some(Ok(frame)) => {
                     self.is_told |= matches!(frame, Frame::Abort(_));
                     TakerEvent::Received(frame)

@@ -1,11 +1,13 @@
 //! A session over a connection of the daemon's own.
 
+use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use pepd_move::session::{Name, Session, SessionError};
-use pepd_move::wire::Frame;
+use pepd_move::session::{Key, Name, Replays, Session, SessionError};
+use pepd_move::wire::{Frame, MoveId};
 use pepd_packet::FourTuple;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -45,6 +47,19 @@ pub(super) enum Ended {
     Unheard,
 }
 
+impl Ended {
+    /// Says why a session did not open, and what may be behind it.
+    pub(super) fn with_hint(&self) -> String {
+        let perhaps = match self {
+            Self::Closed | Self::Unheard => {
+                ": has it another key, or no [[neighbor]] with this box's name? Its log says why"
+            }
+            _ => "",
+        };
+        format!("{self}{perhaps}")
+    }
+}
+
 /// A session that is open, or about to be.
 pub(super) struct Wire {
     stream: TcpStream,
@@ -54,10 +69,11 @@ pub(super) struct Wire {
     buffer: Box<[u8]>,
     /// Whether anything has been heard.
     is_heard: bool,
+    replays: Rc<RefCell<Replays>>,
 }
 
 impl Wire {
-    fn new(stream: TcpStream, session: Session) -> io::Result<Self> {
+    fn new(stream: TcpStream, session: Session, replays: Rc<RefCell<Replays>>) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         Ok(Self {
             stream,
@@ -65,6 +81,7 @@ impl Wire {
             waiting: Vec::new(),
             buffer: vec![0; 64 << 10].into_boxed_slice(),
             is_heard: false,
+            replays,
         })
     }
 
@@ -75,12 +92,18 @@ impl Wire {
             .0
             .get(to)
             .ok_or(SessionError::Unknown(to.clone()))?;
-        let session = Session::initiate(&ground.own, to.clone(), key.clone());
+        Self::greet(&ground.own, to.clone(), key.clone(), at).await
+    }
+
+    /// Opens a session with any box whose key is known.
+    async fn greet(own: &Name, to: Name, key: Key, at: SocketAddr) -> Result<Self, Ended> {
+        let session = Session::initiate(own, to, key);
         let opening = async {
-            let mut wire = Self::new(TcpStream::connect(at).await?, session)?;
+            // What it begins itself is nobody's replay.
+            let mut wire = Self::new(TcpStream::connect(at).await?, session, Rc::default())?;
             wire.flush().await?;
             while wire.session.peer().is_none() {
-                wire.read(ground).await?;
+                wire.read().await?;
                 wire.flush().await?;
             }
             Ok(wire)
@@ -97,9 +120,9 @@ impl Wire {
     ) -> Result<(Self, Name, Frame), Ended> {
         let session = Session::listen(&ground.own, std::sync::Arc::clone(&ground.keys.0));
         let opening = async {
-            let mut wire = Self::new(stream, session)?;
+            let mut wire = Self::new(stream, session, Rc::clone(&ground.replays))?;
             while wire.waiting.is_empty() {
-                wire.read(ground).await?;
+                wire.read().await?;
                 wire.flush().await?;
             }
             let first = wire.waiting.pop().ok_or(Ended::Closed)?;
@@ -126,16 +149,16 @@ impl Wire {
     }
 
     /// Hears what is said next. Nothing is lost where nobody waits for it to the end.
-    pub(super) async fn next(&mut self, ground: &Ground) -> Result<Frame, Ended> {
+    pub(super) async fn next(&mut self) -> Result<Frame, Ended> {
         loop {
             if let Some(frame) = self.waiting.pop() {
                 return Ok(frame);
             }
-            self.read(ground).await?;
+            self.read().await?;
         }
     }
 
-    async fn read(&mut self, ground: &Ground) -> Result<(), Ended> {
+    async fn read(&mut self) -> Result<(), Ended> {
         let length = self.stream.read(&mut self.buffer).await?;
         if length == 0 {
             return Err(if self.is_heard {
@@ -145,10 +168,20 @@ impl Wire {
             });
         }
         self.is_heard = true;
-        let mut replays = ground.replays.borrow_mut();
-        let frames = self.session.read(&self.buffer[..length], &mut replays)?;
-        self.waiting.splice(..0, frames.into_iter().rev());
-        Ok(())
+        let read = self
+            .session
+            .read(&self.buffer[..length], &mut self.replays.borrow_mut());
+        match read {
+            Ok(frames) => {
+                self.waiting.splice(..0, frames.into_iter().rev());
+                Ok(())
+            }
+            Err(error) => {
+                // Which versions this side speaks. Whoever has gone meanwhile need not know.
+                let _ = self.flush().await;
+                Err(error.into())
+            }
+        }
     }
 
     async fn flush(&mut self) -> Result<(), Ended> {
@@ -158,16 +191,31 @@ impl Wire {
     }
 }
 
+/// Finds out whether a box is the one that was meant, and has the key: for whoever looks before anything moves.
+///
+/// # Errors
+/// Why it is not, for people.
+pub async fn prove(own: &Name, to: Name, key: Key, at: SocketAddr) -> Result<(), String> {
+    let proved = async {
+        let mut wire = Wire::greet(own, to, key, at).await?;
+        // Of no move: whoever proves who it is, and says nothing, is counted there.
+        wire.send(&Frame::Ask(MoveId([0; 16]))).await?;
+        timeout(HANDSHAKE_TIME, wire.next())
+            .await
+            .unwrap_or(Err(Ended::Late))
+    };
+    proved.await.map(drop).map_err(|why: Ended| why.with_hint())
+}
+
 /// Hears what is said next over a session, where there is one; none where the deadline comes before, where there is
 /// one.
 pub(super) async fn heard(
     wire: &mut Option<Wire>,
-    ground: &Ground,
     deadline: Option<Instant>,
 ) -> Option<Result<Frame, Ended>> {
     let next = async {
         match wire {
-            Some(wire) => wire.next(ground).await,
+            Some(wire) => wire.next().await,
             None => std::future::pending().await,
         }
     };

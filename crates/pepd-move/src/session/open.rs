@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use snow::{Builder, HandshakeState, TransportState};
@@ -90,8 +91,25 @@ fn hello(own: &Name) -> Vec<u8> {
     hello
 }
 
-/// Reads what the other side says first, if it is there; gives its name, and how long it was.
-fn read_hello(input: &[u8]) -> Result<Option<(Name, usize)>, SessionError> {
+/// What a side says first.
+struct Hello {
+    name: Name,
+    versions: RangeInclusive<u16>,
+    /// How long it was.
+    length: usize,
+}
+
+impl Hello {
+    /// Returns why there is no going on with whoever says it.
+    fn refused(&self) -> Option<SessionError> {
+        let (&lowest, &highest) = (self.versions.start(), self.versions.end());
+        let is_unfit = lowest > *VERSIONS.end() || highest < *VERSIONS.start();
+        is_unfit.then_some(SessionError::Version { lowest, highest })
+    }
+}
+
+/// Reads what the other side says first, if it is there.
+fn read_hello(input: &[u8]) -> Result<Option<Hello>, SessionError> {
     let known = input.len().min(MAGIC.len());
     if input[..known] != MAGIC[..known] {
         return Err(SessionError::Foreign);
@@ -101,10 +119,7 @@ fn read_hello(input: &[u8]) -> Result<Option<(Name, usize)>, SessionError> {
     };
     let number =
         |at: usize| u16::from_be_bytes([head[MAGIC.len() + at], head[MAGIC.len() + at + 1]]);
-    let (lowest, highest) = (number(0), number(2));
-    if lowest > *VERSIONS.end() || highest < *VERSIONS.start() {
-        return Err(SessionError::Version { lowest, highest });
-    }
+    let versions = number(0)..=number(2);
     let length = usize::from(head[HELLO_HEAD - 1]);
     if length > LONGEST_NAME {
         return Err(SessionError::Foreign);
@@ -113,8 +128,11 @@ fn read_hello(input: &[u8]) -> Result<Option<(Name, usize)>, SessionError> {
         return Ok(None);
     };
     let name = std::str::from_utf8(name).ok().and_then(Name::new);
-    name.map(|name| Some((name, HELLO_HEAD + length)))
-        .ok_or(SessionError::Foreign)
+    Ok(Some(Hello {
+        name: name.ok_or(SessionError::Foreign)?,
+        versions,
+        length: HELLO_HEAD + length,
+    }))
 }
 
 /// Begins the handshake; the hellos are in the order in which they were said.
@@ -167,7 +185,8 @@ impl Session {
     /// Takes what the other side has sent, and gives the frames that are complete.
     ///
     /// # Errors
-    /// Where it is not what it should be: then the session is over.
+    /// Where it is not what it should be: then the session is over, and what there is to be sent says to a box of another
+    /// version which ones this side speaks.
     pub fn read(
         &mut self,
         bytes: &[u8],
@@ -230,11 +249,13 @@ impl Session {
 
     /// Takes the other side's hello.
     fn greeted(&mut self, stage: Stage) -> Result<Step, SessionError> {
-        let Some((name, length)) = read_hello(&self.input)? else {
+        let Some(hello) = read_hello(&self.input)? else {
             self.stage = stage;
             return Ok(Step::More);
         };
-        let theirs: Vec<u8> = self.input.drain(..length).collect();
+        let theirs: Vec<u8> = self.input.drain(..hello.length).collect();
+        let versions = hello.refused();
+        let name = hello.name;
         let unfit = |_| SessionError::WrongKey;
         let (own, peer) = (&self.own_hello, name.clone());
         let noise = match stage {
@@ -242,6 +263,7 @@ impl Session {
                 if peer != name {
                     return Err(SessionError::Another(name));
                 }
+                versions.map_or(Ok(()), Err)?;
                 let prologue = [&own[..], &theirs].concat();
                 let begun = noise(&key, &prologue).and_then(Builder::build_initiator);
                 let mut begun = begun.map_err(unfit)?;
@@ -254,9 +276,11 @@ impl Session {
                 let Some(key) = keys.get(&name) else {
                     return Err(SessionError::Unknown(name));
                 };
+                self.output.extend_from_slice(own);
+                // The other box is to know, too.
+                versions.map_or(Ok(()), Err)?;
                 let prologue = [&theirs[..], own].concat();
                 let begun = noise(key, &prologue).and_then(Builder::build_responder);
-                self.output.extend_from_slice(own);
                 begun.map_err(unfit)?
             }
             _ => return Err(SessionError::NotOpen),

@@ -201,20 +201,29 @@ fn whatever_is_changed_on_the_way_is_noticed() {
 
 #[test]
 fn another_version_is_told() {
-    let mut side = listen();
-    let hello = [&b"pepd-move"[..], &[0, 3, 0, 9, 4], b"hb-a"].concat();
-    let error = side.read(&hello, &mut Replays::default()).unwrap_err();
+    let replays = &mut Replays::default();
+    let of_other_version =
+        |name: &str| [&b"pepd-move"[..], &[0, 3, 0, 9, 4], name.as_bytes()].concat();
+    let expected = SessionError::Version {
+        lowest: 3,
+        highest: 9,
+    };
     assert_eq!(
-        error,
-        SessionError::Version {
-            lowest: 3,
-            highest: 9
-        }
-    );
-    assert_eq!(
-        error.to_string(),
+        expected.to_string(),
         "it speaks versions 3 to 9, this box 2 to 2"
     );
-    let http = listen().read(b"GET / HTTP/1.1", &mut Replays::default());
+    let mut side = listen();
+    let error = side.read(&of_other_version("hb-a"), replays);
+    assert_eq!(error, Err(expected.clone()));
+    // It is told which ones this side speaks, and nobody else is.
+    let said = side.take_output();
+    assert!(said.starts_with(b"pepd-move\0\x02\0\x02"), "{said:?}");
+    let mut side = listen();
+    let error = side.read(&of_other_version("hb-z"), replays);
+    assert_eq!(error, Err(SessionError::Unknown(name("hb-z"))));
+    assert_eq!(side.take_output(), []);
+    let error = initiate(key('1')).read(&of_other_version("hb-b"), replays);
+    assert_eq!(error, Err(expected));
+    let http = listen().read(b"GET / HTTP/1.1", replays);
     assert_eq!(http, Err(SessionError::Foreign));
 }

@@ -17,8 +17,7 @@ use pepd_testbed::{Family, Pepd, install, require, run, wait_until};
 use rstest::rstest;
 use socket2::SockRef;
 
-use super::faults::{digit, has_elements, hold_back, order};
-use super::ground::Ground;
+use super::ground::{Ground, digit, has_elements};
 use super::kinds::{both_ways, ping_pong};
 use crate::harness::{LIMIT, PEPD};
 
@@ -131,12 +130,12 @@ fn a_reset_that_comes_meanwhile_arrives(
     };
     stays.set_read_timeout(Some(LIMIT))?;
     // What the busy one has does not get over.
-    hold_back(&ground)?;
+    ground.hold_back()?;
     let over = AtomicBool::new(false);
     let heard = thread::scope(|scope| {
         let stream = scope.spawn(|| both_ways(&busy, &over));
         let heard: Result<_> = (|| {
-            let mut order = order(&ground);
+            let mut order = ground.order();
             let moving = scope.spawn(move || run(&mut order, LIMIT));
             wait_until(LIMIT, "what comes is sent on", || {
                 has_elements(ground.node("one"), &format!("moved{}_0", digit(family)))

@@ -2,18 +2,17 @@
 
 use std::io::Read as _;
 use std::net::Shutdown;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
 use anyhow::{Context as _, Result, ensure};
 use nix::sys::signal::Signal;
 use pepd_testbed::traffic::{End, Pair, Pattern, receive};
-use pepd_testbed::{Family, Netns, Pepd, ask, require, run, wait_until};
+use pepd_testbed::{Family, Pepd, ask, require, run, wait_until};
 use rstest::rstest;
 use serde_json::Value;
 
-use super::ground::{BOXES, Ground, exchange};
+use super::ground::{BOXES, Ground, digit, exchange, has_elements};
 use super::kinds::{both_ways, send_until};
 use super::translated;
 use crate::faults::Faults;
@@ -74,8 +73,8 @@ fn the_tables_are_emptied_in_the_midst(
             .map(|pair| scope.spawn(|| both_ways(pair, &over)))
             .collect();
         let emptied = (|| {
-            hold_back(&ground)?;
-            let mut order = order(&ground);
+            ground.hold_back()?;
+            let mut order = ground.order();
             let moving = scope.spawn(move || run(&mut order, LIMIT));
             let node = ground.node(BOXES[which]);
             let set = ["frozen", "coming"][which];
@@ -109,7 +108,7 @@ fn nothing_is_routed_when_a_move_breaks_off(
     require!(root, program("nft"));
     let mut ground = Ground::open(family, ["", ""])?;
     let pairs: Vec<_> = (0..PAIRS).map(|_| ground.pair()).collect::<Result<_>>()?;
-    hold_back(&ground)?;
+    ground.hold_back()?;
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         let streams: Vec<_> = pairs
@@ -117,7 +116,7 @@ fn nothing_is_routed_when_a_move_breaks_off(
             .map(|pair| scope.spawn(|| both_ways(pair, &over)))
             .collect();
         let died = (|| {
-            let mut order = order(&ground);
+            let mut order = ground.order();
             let moving = scope.spawn(move || run(&mut order, LIMIT));
             wait_until(LIMIT, "what comes is sent on", || {
                 let set = format!("moved{}_0", digit(family));
@@ -128,6 +127,7 @@ fn nothing_is_routed_when_a_move_breaks_off(
             wait_until(LIMIT, "they go on", || {
                 ground.flows(0).is_ok_and(|flows| flows.len() == PAIRS)
             })
+            .with_context(|| ground.logs())
         })();
         over.store(true, Relaxed);
         let ended: Vec<_> = streams.into_iter().map(|it| it.join().unwrap()).collect();
@@ -154,8 +154,8 @@ fn who_ends_in_the_midst_says_so() -> Result<()> {
         let fill = scope.spawn(|| send_until(&full.client, &filled, &over));
         let ended = (|| {
             has_something(&ground)?;
-            hold_back(&ground)?;
-            let mut order = order(&ground);
+            ground.hold_back()?;
+            let mut order = ground.order();
             let moving = scope.spawn(move || run(&mut order, LIMIT));
             wait_until(LIMIT, "they are on their way", || {
                 has_elements(ground.node("one"), "frozen4")
@@ -194,7 +194,7 @@ fn what_is_left_of_a_move_is_in_nobodys_way(
         let fill = scope.spawn(|| send_until(&full.client, &filled, &over));
         let moved = (|| {
             has_something(&ground)?;
-            hold_back(&ground)?;
+            ground.hold_back()?;
             let said = ground.moves(0, &["--json"])?;
             ground.node("two").sh("nft 'delete table inet hold'")?;
             ensure!(said.status.code() == Some(70), "{said:?}");
@@ -219,39 +219,6 @@ fn what_is_left_of_a_move_is_in_nobodys_way(
     })?;
     ensure!(moved == (sent, End::Fin), "{moved:?} of {sent}");
     ground.no_resets()
-}
-
-/// Holds back at the second box what moves: it is more than fits a small packet, and does not get over until the table
-/// `hold` is gone.
-pub(super) fn hold_back(ground: &Ground) -> Result<()> {
-    ground.node("two").sh("nft 'table inet hold {
-        chain in {
-            type filter hook input priority 0
-            tcp dport 7310 meta length > 600 drop
-        }
-    }'")?;
-    Ok(())
-}
-
-/// Has all move to the second box.
-pub(super) fn order(ground: &Ground) -> Command {
-    let mut order = Command::new(PEPD);
-    order.args(["move", "--to", "two", "--socket"]);
-    order.arg(ground.socket(0));
-    order
-}
-
-/// The digit in the names of a family's sets.
-pub(super) fn digit(family: Family) -> u8 {
-    match family {
-        Family::V4 => 4,
-        Family::V6 => 6,
-    }
-}
-
-pub(super) fn has_elements(node: &Netns, set: &str) -> bool {
-    let those = node.sh(&format!("nft list set inet pepd {set}"));
-    those.is_ok_and(|it| it.contains("elements"))
 }
 
 /// Waits until the first box has something of a connection that nobody reads.

@@ -279,9 +279,42 @@ impl Ground {
         Ok(())
     }
 
+    /// Holds back at the second box what moves: it is more than fits a small packet, and does not get over until the table
+    /// `hold` is gone.
+    pub fn hold_back(&self) -> Result<()> {
+        self.node("two").sh("nft 'table inet hold {
+            chain in {
+                type filter hook input priority 0
+                tcp dport 7310 meta length > 600 drop
+            }
+        }'")?;
+        Ok(())
+    }
+
+    /// Gives the command that has all move to the second box.
+    pub fn order(&self) -> Command {
+        let mut order = Command::new(PEPD);
+        order.args(["move", "--to", "two", "--socket"]);
+        order.arg(self.socket(0));
+        order
+    }
+
     pub fn logs(&self) -> String {
         self.daemons.iter().flatten().map(Pepd::log).collect()
     }
+}
+
+/// The digit in the names of a family's sets.
+pub fn digit(family: Family) -> u8 {
+    match family {
+        Family::V4 => 4,
+        Family::V6 => 6,
+    }
+}
+
+pub fn has_elements(node: &Netns, set: &str) -> bool {
+    let those = node.sh(&format!("nft list set inet pepd {set}"));
+    those.is_ok_and(|it| it.contains("elements"))
 }
 
 /// Has each connection carry something both ways.

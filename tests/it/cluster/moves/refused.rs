@@ -1,7 +1,11 @@
 //! Who does not have the key neither gives nor takes nor learns anything, and what cannot move stays.
 
+use std::fs::{self, Permissions};
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -27,6 +31,52 @@ fn refused(ground: &Ground, at: usize) -> Result<u64> {
     status["moves"]["refused"].as_u64().context("a count")
 }
 
+/// Gives a configuration with another file for the first key in it.
+fn key_replaced(config: &str, key: &Path) -> Result<String> {
+    let (before, rest) = config.split_once("key = \"").context("a key")?;
+    let (_, after) = rest.split_once('"').context("its end")?;
+    Ok(format!("{before}key = \"{}\"{after}", key.display()))
+}
+
+/// The box that gives says why it does not, and so does the one that takes.
+#[test]
+fn another_version_is_told_to_both() -> Result<()> {
+    require!(root, program("nft"));
+    let mut ground = Ground::open(Family::V4, ["", ""])?;
+    let hello = |name: &str| {
+        let length = u8::try_from(name.len())?;
+        Ok::<_, anyhow::Error>([&b"pepd-move"[..], &[0, 3, 0, 9, length], name.as_bytes()].concat())
+    };
+    let (to_two, to_one) = (hello("one")?, hello("two")?);
+    let mut stream = ground.node("one").run(|| {
+        // It listens a moment after it splits.
+        wait_until(LIMIT, "it listens", || {
+            TcpStream::connect("10.9.0.1:7310").is_ok()
+        })?;
+        Ok(TcpStream::connect("10.9.0.1:7310")?)
+    })?;
+    stream.set_read_timeout(Some(LIMIT))?;
+    stream.write_all(&to_two)?;
+    let mut heard = Vec::new();
+    stream.read_to_end(&mut heard)?;
+    ensure!(heard.starts_with(b"pepd-move\0\x02\0\x02"), "{heard:?}");
+    let words = "it speaks versions 3 to 9, this box 2 to 2";
+    wait_until(LIMIT, "it is logged", || ground.logs().contains(words))?;
+    let pair = ground.pair()?;
+    ground.daemons[1].take().context("a daemon")?.stop()?;
+    let listener = ground
+        .node("two")
+        .run(|| Ok(TcpListener::bind("10.9.0.1:7310")?))?;
+    let answering = thread::spawn(move || {
+        let (mut stream, _) = listener.accept()?;
+        stream.write_all(&to_one)?;
+        stream.read_to_end(&mut Vec::new())
+    });
+    fails(&ground.moves(0, &[])?, 69, words)?;
+    answering.join().unwrap()?;
+    pair.exchange(1000)
+}
+
 #[test]
 fn strangers_get_nowhere() -> Result<()> {
     require!(root, program("nft"));
@@ -34,14 +84,9 @@ fn strangers_get_nowhere() -> Result<()> {
     // Another key.
     let other = KEY.replace('5', "6");
     let place = tempfile::NamedTempFile::new()?;
-    std::fs::write(&place, other)?;
+    fs::write(&place, other)?;
     ground.daemons[0].take().context("a daemon")?.stop()?;
-    let config = ground.config(0);
-    let key = config
-        .split("key = \"")
-        .nth(1)
-        .and_then(|rest| rest.split('"').next());
-    let config = config.replace(key.context("a key")?, &place.path().display().to_string());
+    let config = key_replaced(&ground.config(0), place.path())?;
     let started = pepd_testbed::Pepd::start(crate::harness::PEPD, ground.node("one"), &config)?;
     ground.daemons[0] = Some(started);
     let pair = ground.pair()?;
@@ -105,7 +150,7 @@ fn what_is_wrong_with_a_neighbor_is_found_before() -> Result<()> {
     require!(root, program("nft"));
     let mut ground = Ground::open(Family::V4, ["", ""])?;
     let file = tempfile::NamedTempFile::new()?;
-    std::fs::write(&file, ground.config(0))?;
+    fs::write(&file, ground.config(0))?;
     let path = file.path().display().to_string();
     let pepd = crate::harness::PEPD;
     let levels = |ground: &Ground| {
@@ -127,6 +172,18 @@ fn what_is_wrong_with_a_neighbor_is_found_before() -> Result<()> {
     };
     let all_well = levels(&ground)?;
     ensure!(all_well == [["neighbor", "ok"]], "{all_well:?}");
+    ensure!(refused(&ground, 1)? == 0, "it looks, and is not refused");
+    let key = file.path().with_extension("key");
+    fs::write(&key, KEY.replace('5', "6"))?;
+    fs::set_permissions(&key, Permissions::from_mode(0o600))?;
+    let with_key = key_replaced(&ground.config(0), &key)?;
+    fs::write(&file, with_key)?;
+    let of_another = levels(&ground)?;
+    ensure!(
+        of_another == [["neighbor.answer", "note"]],
+        "{of_another:?}"
+    );
+    fs::write(&file, ground.config(0))?;
     ground
         .node("one")
         .sh("for f in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 1 > $f; done")?;
