@@ -36,7 +36,7 @@ const LOOK_LIMIT: Duration = Duration::from_secs(10);
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 
 /// The time that removing the kernel state may take, each of its parts being bounded, too.
-pub(super) const REMOVAL_LIMIT: Duration = Duration::from_secs(40);
+pub(super) const REMOVAL_LIMIT: Duration = Duration::from_secs(80);
 
 impl Daemon {
     /// Routes new connections, lets live ones finish within `[node] drain`, or move to another box where that was

@@ -97,7 +97,7 @@ pub(super) fn watch(
                     }
                 }
             }
-            None if silence.is_too_long(board, former.is_some())
+            None if silence.is_too_long(board, former.is_some(), child)
                 && kill(child, Signal::SIGKILL).is_ok() =>
             {
                 killed = killed.or(Some(Ended::Hung));
@@ -214,8 +214,8 @@ impl Silence {
 
     /// Looks once more. The first daemon of another program, which is `on_trial`, has to be up in time; that
     /// of one without connections may take as long as it needs. It is the keeper's own looks that count,
-    /// not the clock: both may have been stopped for a while.
-    fn is_too_long(&mut self, board: &Board, on_trial: bool) -> bool {
+    /// not the clock: both may have been stopped for a while. Nor does a look that finds it waiting in the kernel.
+    fn is_too_long(&mut self, board: &Board, on_trial: bool, child: Pid) -> bool {
         let beats = board.beats();
         let is_starting = board.stage() == Stage::Starting;
         let most = match board.stage() {
@@ -229,7 +229,57 @@ impl Silence {
             (self.last, self.looks) = (beats, 0);
             return false;
         }
+        if !(is_starting && on_trial) && waits_in_the_kernel(child) {
+            return false;
+        }
         self.looks = self.looks.saturating_add(1);
         self.looks >= most
+    }
+}
+
+/// Returns whether a thread that a sign of life needs waits for what only the kernel ends: somebody's firewall is being loaded,
+/// or a kernel that is short of time keeps all who change something waiting for each other. Another process would wait as
+/// well, and meanwhile nobody would pass on what the other threads still do.
+fn waits_in_the_kernel(process: Pid) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task"));
+    let mut threads = threads.into_iter().flatten().flatten();
+    threads.any(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat"));
+        stat.is_ok_and(|stat| is_waiting(&stat, process))
+    })
+}
+
+/// The same of one thread: the main one, or a worker, in state `D` (proc_pid_stat(5)). Others wait for files, which is what
+/// they are there for.
+fn is_waiting(stat: &str, process: Pid) -> bool {
+    let parts = stat.split_once(" (").and_then(|(id, rest)| {
+        // A name may have any letter in it.
+        let (name, state) = rest.rsplit_once(") ")?;
+        Some((id, name, state))
+    });
+    parts.is_some_and(|(id, name, state)| {
+        let is_needed = id == process.to_string() || name.starts_with("worker-");
+        is_needed && state.starts_with('D')
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_in_the_kernel_is_no_thread_that_waits_for_a_file() {
+        let process = Pid::from_raw(814);
+        for (stat, expected) in [
+            ("814 (pepd) D 1 814 814 0", true),
+            ("814 (pepd) S 1 814 814 0", false),
+            ("820 (worker-0) D 1 814 814 0", true),
+            ("820 (worker-0) R 1 814 814 0", false),
+            ("821 (wait) D 1 814 814 0", false),
+            ("814 (a) D (b) S 1 814 814 0", false),
+            ("", false),
+        ] {
+            assert_eq!(is_waiting(stat, process), expected, "{stat}");
+        }
     }
 }

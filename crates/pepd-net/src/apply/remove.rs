@@ -15,8 +15,9 @@ use crate::request::Mark;
 use crate::route::ids::RouteTable;
 use crate::route::netlink::Routing;
 
-/// The time that a part of the removal may take.
-const PART_LIMIT: Duration = Duration::from_secs(10);
+/// The time that a part of the removal may take: a busy kernel waits for as much as ten seconds until no packet sees what goes
+/// (synchronize_rcu).
+const PART_LIMIT: Duration = Duration::from_secs(20);
 
 /// Removes whatever pepd state there is, made by whichever process: the nft tables, the
 /// iptables rules with pepd's comment, every routing rule that carries pepd's protocol number, its
