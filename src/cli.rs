@@ -516,15 +516,15 @@ pub struct HoldAcks {
     #[arg(long, value_name = "TIME", value_parser = leg_spec::deviation)]
     pub rttvar: Option<Duration>,
     /// How long the link will be gone.
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = link_time)]
     pub outage: Duration,
     /// What the sender takes for a sample: the age of a segment, as Linux does, or the time since
     /// the ACK before, as in the paper.
     #[arg(long, value_name = "WHICH", value_enum, default_value_t = Estimator::Linux)]
     pub estimator: Estimator,
-    /// With linux: for how long the oldest ACK has been held when the link goes.
-    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = humantime::parse_duration)]
-    pub held: Duration,
+    /// With linux: for how long the oldest ACK has been held when the link goes [default: 0s].
+    #[arg(long, value_name = "TIME", value_parser = leg_spec::held)]
+    pub held: Option<Duration>,
     /// Print JSON; times in seconds.
     #[arg(long)]
     pub json: bool,

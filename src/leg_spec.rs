@@ -1,14 +1,20 @@
 //! A leg as people write it: `rtt=20ms,loss=1%,rate=50Mbit,window=4MiB,control=cubic`.
 
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
 use pepd_config::{Rate, Size};
+use pepd_model::hold_acks::linux::RTO_MAX;
 use pepd_model::law::{Control, Leg, Loss, PAYLOAD, WIRE};
 
 /// What a round trip can be: beyond these there is no path.
 const SHORTEST: Duration = Duration::from_micros(1);
 const LONGEST: Duration = Duration::from_secs(10);
+
+/// What a link can carry, and what can be held or under way: beyond these there is nothing.
+const RATES: RangeInclusive<Rate> = Rate(1)..=Rate(10_000_000_000_000);
+const SIZES: RangeInclusive<Size> = Size(1)..=Size(1 << 40);
 
 /// The least losses of packets, as a share, and a second: less is none, and no law says anything of it.
 const LEAST_OF_PACKETS: f64 = 1e-12;
@@ -67,18 +73,33 @@ pub fn seconds(text: &str) -> Result<f64, String> {
 
 /// Reads a round trip.
 pub fn round_trip(text: &str) -> Result<Duration, String> {
-    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    let time = time(text)?;
     if !(SHORTEST..=LONGEST).contains(&time) {
-        return Err("a round trip takes some time, such as 20ms: from 1us to 10s".to_owned());
+        return Err(format!(
+            "`{text}` is no round trip: one takes from 1us to 10s, such as 20ms"
+        ));
     }
     Ok(time)
 }
 
 /// Reads how much a round trip deviates.
 pub fn deviation(text: &str) -> Result<Duration, String> {
-    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    let within = (time <= LONGEST).then_some(time);
-    within.ok_or_else(|| "a round trip deviates by 10s at most".to_owned())
+    let within = time(text).map(|time| (time <= LONGEST).then_some(time))?;
+    within.ok_or_else(|| format!("`{text}` is too much: a round trip deviates by 10s at most"))
+}
+
+/// Reads for how long an ACK has been held.
+pub fn held(text: &str) -> Result<Duration, String> {
+    let within = time(text).map(|time| (time.as_secs_f64() <= RTO_MAX).then_some(time))?;
+    within.ok_or_else(|| {
+        format!("`{text}` is too long: a sender waits for an ACK for two minutes at most")
+    })
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|_| {
+        format!("`{text}` is no time; write a positive one in digits and a unit, such as 20ms")
+    })
 }
 
 /// Reads losses: `1%`, `0.4/s`, or both with a plus.
@@ -91,6 +112,11 @@ pub fn loss(text: &str) -> Result<Loss, String> {
             number.filter(|number| number.is_finite() && *number >= 0.0)
         };
         let wrong = || format!("`{part}` is no loss; write one as 1% or 0.4/s");
+        if part.trim().is_empty() && part != text {
+            return Err(format!(
+                "`{text}` has nothing on one side of a plus: write 1% or 1%+0.4/s"
+            ));
+        }
         let is_over_time = part.trim().ends_with("/s");
         if kinds.contains(&is_over_time) {
             return Err(format!(
@@ -141,14 +167,14 @@ pub fn share(text: &str) -> Result<f64, String> {
 
 /// Reads a rate.
 pub fn rate(text: &str) -> Result<Rate, String> {
-    let rate = pepd_config::parse_rate(text).filter(|rate| rate.0 > 0);
-    rate.ok_or_else(|| format!("`{text}` is no rate; write one as 50Mbit"))
+    let rate = pepd_config::parse_rate(text).filter(|rate| RATES.contains(rate));
+    rate.ok_or_else(|| format!("`{text}` is no rate from 1bit to 10Tbit; write one as 50Mbit"))
 }
 
 /// Reads a size.
 pub fn size(text: &str) -> Result<Size, String> {
-    let size = pepd_config::parse_size(text).filter(|size| size.0 > 0);
-    size.ok_or_else(|| format!("`{text}` is no size; write one as 256KiB"))
+    let size = pepd_config::parse_size(text).filter(|size| SIZES.contains(size));
+    size.ok_or_else(|| format!("`{text}` is no size from 1B to 1TiB; write one as 256KiB"))
 }
 
 /// Reads what may be under way, in packets.
@@ -222,8 +248,8 @@ mod tests {
 
     #[rstest]
     #[case("loss=1%", "needs its round trip")]
-    #[case("rtt=0s", "takes some time")]
-    #[case("rtt=20", "rtt: ")]
+    #[case("rtt=0s", "rtt: `0s` is no round trip: one takes from 1us to 10s")]
+    #[case("rtt=20", "rtt: `20` is no time; ")]
     #[case("rtt=20ms,loss=1", "no loss")]
     #[case("rtt=20ms,loss=100%", "more than half")]
     #[case("rtt=20ms,loss=51%", "more than half")]
@@ -234,15 +260,22 @@ mod tests {
     #[case("rtt=20ms,rtt=30ms", "`rtt` is given twice")]
     #[case("rtt=20ms,loss=1%, loss=0.4/s", "`loss` is given twice")]
     #[case("rtt=20ms,loss=1%+2%", "of a kind twice")]
+    #[case("rtt=20ms,loss=1%+", "`1%+` has nothing on one side of a plus")]
+    #[case("rtt=20ms,loss=+1%", "`+1%` has nothing on one side of a plus")]
     #[case("rtt=20ms,loss=100000/s", "write them as 1%")]
     #[case("rtt=20ms,loss=1e999/s", "no loss")]
     #[case("rtt=20ms,loss=nan%", "no loss")]
     #[case("rtt=20ms,loss=", "no loss")]
     #[case("rtt=1ns", "from 1us to 10s")]
     #[case("rtt=2h", "from 1us to 10s")]
-    #[case("rtt=", "rtt: ")]
-    #[case("rtt=-1ms", "rtt: ")]
+    #[case("rtt=", "rtt: `` is no time; ")]
+    #[case("rtt=-1ms", "write a positive one in digits and a unit, such as 20ms")]
+    #[case("rtt=nan", "`nan` is no time; ")]
+    #[case("rtt=1e3ms", "`1e3ms` is no time; ")]
     #[case("rtt=20ms,rate=0bit", "no rate")]
+    #[case("rtt=20ms,rate=11Tbit", "no rate from 1bit to 10Tbit")]
+    #[case("rtt=20ms,rate=99999999999Tbit", "no rate from 1bit to 10Tbit")]
+    #[case("rtt=20ms,window=2TiB", "no size from 1B to 1TiB")]
     #[case("rtt=20ms,per-ack=0", "per-ack is 1")]
     #[case("rtt=20ms,mss=0", "no `mss`")]
     #[case("rtt=20ms,", "KEY=VALUE")]
@@ -253,6 +286,15 @@ mod tests {
     fn what_is_wrong_is_said(#[case] text: &str, #[case] words: &str) {
         let error = text.parse::<LegSpec>().unwrap_err();
         assert!(error.contains(words), "{error}");
+    }
+
+    #[test]
+    fn times() {
+        assert_eq!(round_trip("1.5ms"), Ok(Duration::from_micros(1500)));
+        assert_eq!(held("120s"), Ok(Duration::from_mins(2)));
+        assert!(held("121s").unwrap_err().contains("two minutes at most"));
+        assert!(held("-1s").unwrap_err().contains("`-1s` is no time"));
+        assert!(deviation("11s").unwrap_err().contains("10s at most"));
     }
 
     #[test]

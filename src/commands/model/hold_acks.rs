@@ -34,6 +34,11 @@ struct Report {
 
 /// Prints when held ACKs are released, and how long an outage may be.
 pub fn hold_acks(args: &HoldAcks) -> Result {
+    if args.held.is_some() && args.estimator == Estimator::Paper {
+        return Err(Failure::usage(
+            "--held is for --estimator linux: the paper's sender counts from the ACK before; leave it out",
+        ));
+    }
     let report = report(args);
     let text = if args.json {
         let json = serde_json::to_string_pretty(&report);
@@ -62,7 +67,7 @@ fn report(args: &HoldAcks) -> Report {
             let path = Path {
                 rtt: args.rtt,
                 deviation: args.rttvar.unwrap_or_default(),
-                held: args.held,
+                held: args.held.unwrap_or_default(),
             };
             let schedule = linux::schedule(&path, acks, args.outage);
             let limit = linux::limit(&path, acks).as_secs_f64();
@@ -120,15 +125,35 @@ mod tests {
     use crate::cli::{Cli, Command, Question};
 
     fn asked(line: &str) -> Report {
+        report(&parsed(line).unwrap())
+    }
+
+    fn parsed(line: &str) -> std::result::Result<HoldAcks, clap::Error> {
         let words = ["pepd", "model", "hold-acks"].into_iter();
-        let cli = Cli::try_parse_from(words.chain(line.split(' '))).unwrap();
+        let cli = Cli::try_parse_from(words.chain(line.split(' ')))?;
         let Command::Model(model) = cli.command else {
             panic!("another command");
         };
         let Some(Question::HoldAcks(args)) = model.question else {
             panic!("another question");
         };
-        report(&args)
+        Ok(args)
+    }
+
+    #[test]
+    fn what_the_papers_sender_does_not_look_at_is_refused() {
+        let line = "--acks 20 --rtt 1s --outage 250s --estimator paper --held 1s";
+        let error = hold_acks(&parsed(line).unwrap()).unwrap_err();
+        assert_eq!(error.code(), crate::exit::USAGE);
+        assert!(error.to_string().contains("--held is for"), "{error}");
+    }
+
+    #[test]
+    fn no_link_is_gone_for_centuries() {
+        for outage in ["1000years", "25h", "0s", "-1s"] {
+            let error = parsed(&format!("--acks 2 --rtt 1s --outage={outage}")).unwrap_err();
+            assert!(error.to_string().contains("up to a day"), "{error}");
+        }
     }
 
     #[test]

@@ -157,7 +157,8 @@ fn report(known: [Known; 2], args: &Model) -> std::result::Result<Report, String
     if let Some(share) = args.target {
         let least = least_buffer(&path, share, LARGEST);
         let least = least.ok_or_else(|| {
-            let (share, most) = (share * 100.0, size(LARGEST * PAYLOAD));
+            // As it was written, without what 57 / 100 * 100 has behind the point.
+            let (share, most) = ((share * 1e10).round() / 1e8, size(LARGEST * PAYLOAD));
             format!("no buffer of up to {most} brings {share} % of the limit: want less, or see with --buffer what more brings")
         })?;
         path.buffer = least.max(1.0);

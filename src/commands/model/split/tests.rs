@@ -56,6 +56,13 @@ fn the_buffer_for_a_share() {
 }
 
 #[test]
+fn a_share_that_no_buffer_brings_is_said_as_it_was_written() {
+    let line = "--in rtt=10s,rate=9Tbit --out rtt=10s,rate=9Tbit --target 57%";
+    let error = asked(line).unwrap_err();
+    assert!(error.contains("brings 57 % of the limit"), "{error}");
+}
+
+#[test]
 fn a_leg_that_nothing_bounds_is_refused() {
     for target in ["", " --target 90%"] {
         let error = asked(&format!("--in rtt=40ms --out rtt=20ms,loss=1%{target}")).unwrap_err();
@@ -155,14 +162,14 @@ fn no_answer_has_what_is_no_number() {
         "rtt=40ms,loss=1e-10%",
         "rtt=40ms,rate=1bit",
         "rtt=40ms,rate=1Mbit,loss=80/s",
-        "rtt=40ms,rate=18446744Tbit",
+        "rtt=40ms,rate=10Tbit",
         "rtt=40ms,window=1448B",
-        "rtt=40ms,window=1EiB,per-ack=2",
+        "rtt=40ms,window=1TiB,per-ack=2",
     ];
     let ends = [
         "",
         "--buffer 1448B",
-        "--buffer 1EiB",
+        "--buffer 1TiB",
         "--target 99.999999%",
         "--target 1e-300%",
     ];
