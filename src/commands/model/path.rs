@@ -1,9 +1,11 @@
 //! Where on a path of several hops boxes are worth most.
 
 use std::collections::HashSet;
+use std::fmt;
 
 use pepd_model::law::{Control, Leg};
 use pepd_model::placement::{Placement, placements};
+use serde::de::{Deserializer, Error, Unexpected, Visitor};
 use serde::{Deserialize, Serialize};
 
 use super::figure::{self, Chart};
@@ -26,11 +28,12 @@ const SCHEMA: u32 = 1;
 #[serde(deny_unknown_fields)]
 struct File {
     /// How each leg is sent.
-    control: Option<String>,
+    control: Option<Quoted>,
     /// What each leg's ends may have under way.
-    window: Option<String>,
+    window: Option<Quoted>,
     /// The most boxes.
-    boxes: Option<usize>,
+    boxes: Option<Boxes>,
+    #[serde(default)]
     hop: Vec<Hop>,
 }
 
@@ -38,10 +41,57 @@ struct File {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Hop {
-    name: String,
-    rtt: String,
-    loss: Option<String>,
-    rate: Option<String>,
+    name: Quoted,
+    rtt: Quoted,
+    loss: Option<Quoted>,
+    rate: Option<Quoted>,
+}
+
+/// What stands in quotes.
+#[derive(Debug)]
+struct Quoted(String);
+
+impl<'de> Deserialize<'de> for Quoted {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        struct Text;
+        impl Visitor<'_> for Text {
+            type Value = Quoted;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(
+                    "text in quotes, as in rtt = \"20ms\", loss = \"1%\" or rate = \"50Mbit\"",
+                )
+            }
+
+            fn visit_str<E>(self, text: &str) -> std::result::Result<Quoted, E> {
+                Ok(Quoted(text.to_owned()))
+            }
+        }
+        from.deserialize_str(Text)
+    }
+}
+
+/// How many boxes there are at most.
+#[derive(Clone, Copy, Debug)]
+struct Boxes(usize);
+
+impl<'de> Deserialize<'de> for Boxes {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        struct Number;
+        impl Visitor<'_> for Number {
+            type Value = Boxes;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number of boxes, such as boxes = 2")
+            }
+
+            fn visit_i64<E: Error>(self, count: i64) -> std::result::Result<Boxes, E> {
+                let wrong = || E::invalid_value(Unexpected::Signed(count), &self);
+                usize::try_from(count).map(Boxes).map_err(|_| wrong())
+            }
+        }
+        from.deserialize_i64(Number)
+    }
 }
 
 /// The answer; rates in bits per second.
@@ -63,11 +113,14 @@ struct Row {
 
 /// Prints the best places for no box, one, and so on.
 pub fn path(args: &PathArgs) -> Result {
-    let shown = args.file.display();
-    let text = config_file::text(&args.file)
-        .map_err(|error| Failure::unavailable(format!("cannot read {shown}: {error}")))?;
+    let shown = printable(&args.file.display().to_string());
+    let text = config_file::text(&args.file).map_err(|error| {
+        Failure::configuration(format!(
+            "pepd: cannot read {shown}: {error}; name a file of hops, in UTF-8 (docs/model.md has one)"
+        ))
+    })?;
     let report = report(&text).map_err(|error| {
-        let error = printable(&error);
+        let error = printable(error.trim_end());
         Failure::configuration(format!("pepd: {shown}: {error}"))
     })?;
     let text = if args.svg {
@@ -98,31 +151,23 @@ fn printable(text: &str) -> String {
 
 /// Makes a leg of each hop.
 fn legs(file: &File) -> std::result::Result<Vec<Leg>, String> {
-    let control = file
-        .control
-        .as_deref()
-        .map_or(Ok(Control::default()), leg_spec::control)?;
-    let window = file.window.as_deref().map(leg_spec::window).transpose()?;
+    let read = |it: &Option<Quoted>| it.as_ref().map(|it| it.0.clone());
+    let control = read(&file.control);
+    let control = control.map_or(Ok(Control::default()), |it| leg_spec::control(&it))?;
+    let window = read(&file.window);
+    let window = window.map(|it| leg_spec::window(&it)).transpose()?;
     let leg = |hop: &Hop| {
-        let named = |error: String| format!("hop {}: {error}", hop.name);
-        let loss = hop
-            .loss
-            .as_deref()
-            .map(leg_spec::loss)
-            .transpose()
-            .map_err(named)?;
-        let rate = hop
-            .rate
-            .as_deref()
-            .map(leg_spec::rate)
-            .transpose()
-            .map_err(named)?;
+        let named = |error: String| format!("hop {}: {error}", hop.name.0);
+        let loss = read(&hop.loss).map(|it| leg_spec::loss(&it)).transpose();
+        let loss = loss.map_err(named)?;
+        let rate = read(&hop.rate).map(|it| leg_spec::rate(&it)).transpose();
+        let rate = rate.map_err(named)?;
         Ok::<_, String>(Leg {
             loss: loss.unwrap_or_default(),
             rate: rate.map(leg_spec::packets_a_second),
             window,
             control,
-            ..Leg::new(leg_spec::seconds(&hop.rtt).map_err(named)?)
+            ..Leg::new(leg_spec::seconds(&hop.rtt.0).map_err(named)?)
         })
     };
     file.hop.iter().map(leg).collect()
@@ -130,6 +175,9 @@ fn legs(file: &File) -> std::result::Result<Vec<Leg>, String> {
 
 fn report(text: &str) -> std::result::Result<Report, String> {
     let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
+    if file.hop.is_empty() {
+        return Err("it has no hop; write [[hop]] with name and rtt for each".to_owned());
+    }
     if file.hop.len() > MOST_HOPS {
         let count = file.hop.len();
         return Err(format!(
@@ -138,18 +186,18 @@ fn report(text: &str) -> std::result::Result<Report, String> {
     }
     let mut names = HashSet::new();
     for (index, hop) in file.hop.iter().enumerate() {
-        if hop.name.trim().is_empty() {
+        if hop.name.0.trim().is_empty() {
             return Err(format!("hop {}: it has no name; give it one", index + 1));
         }
-        if !names.insert(&hop.name) {
+        if !names.insert(&hop.name.0) {
             return Err(format!(
                 "hop {}: another one has this name; give each one of its own",
-                hop.name
+                hop.name.0
             ));
         }
     }
     let hops = legs(&file)?;
-    let found = placements(&hops, file.boxes.unwrap_or(hops.len()));
+    let found = placements(&hops, file.boxes.map_or(hops.len(), |boxes| boxes.0));
     let none = found.first().map_or(0.0, |first| first.throughput);
     if !none.is_finite() || found.is_empty() {
         return Err("nothing bounds the path: give hops a loss or a rate, or a window".to_owned());
@@ -164,7 +212,7 @@ fn report(text: &str) -> std::result::Result<Report, String> {
         after: placement
             .after
             .iter()
-            .map(|hops| printable(&file.hop[hops - 1].name))
+            .map(|hops| printable(&file.hop[hops - 1].name.0))
             .collect(),
         throughput: placement.throughput * pepd_model::law::PAYLOAD * 8.0,
         gain: placement.throughput / none,
@@ -260,6 +308,20 @@ mod tests {
     fn what_is_wrong_is_named() {
         let wrong = |from: &str, to: &str| report(&PAPER.replacen(from, to, 1)).unwrap_err();
         assert!(wrong("2%", "2").contains("hop country: `2` is no loss"));
+        assert!(
+            wrong("\"2ms\"", "10")
+                .contains("integer `10`, expected text in quotes, as in rtt = \"20ms\"")
+        );
+        let boxes = |count: &str| report(&format!("boxes = {count}\n{PAPER}"));
+        for count in ["-1", "1.5", "\"2\"", "99999999999999999999"] {
+            let error = boxes(count).unwrap_err();
+            assert!(
+                error.contains("such as boxes = 2") && error.contains("boxes = "),
+                "{error}"
+            );
+        }
+        assert_eq!(boxes("1").unwrap().placements.len(), 2);
+        assert!(report("").unwrap_err().contains("no hop; write [[hop]]"));
         assert!(wrong("200ms", "soon").contains("hop satellite: rtt"));
         assert!(wrong("rate", "speed").contains("unknown field `speed`"));
         assert!(wrong("reno", "vegas").contains("reno, cubic"));
