@@ -15,11 +15,7 @@ pub type Known = (Leg, Option<Sent>);
 
 /// Asks a daemon for the legs by which data goes from one campus to another, `A:B`, but for those that are given.
 pub fn legs(target: &Target, pair: &str, given: [Option<Leg>; 2]) -> Result<[Known; 2]> {
-    let Some((from, to)) = pair.split_once(':') else {
-        return Err(Failure::usage(format!(
-            "`{pair}` is no pair of campuses; write one as A:B, for data from A to B"
-        )));
-    };
+    let [from, to] = ends(pair).map_err(Failure::usage)?;
     let client = Client::new(target)?;
     let status: Status = client.get(endpoint::STATUS)?;
     let query = FlowQuery {
@@ -29,6 +25,16 @@ pub fn legs(target: &Target, pair: &str, given: [Option<Leg>; 2]) -> Result<[Kno
     };
     let flows: FlowList = client.get(&endpoint::flows(&query))?;
     of(&status.pairs, &flows, [from, to], given).map_err(Failure::unavailable)
+}
+
+fn ends(pair: &str) -> std::result::Result<[&str; 2], String> {
+    let names: Vec<_> = pair.split(':').collect();
+    match names[..] {
+        [from, to] if !from.is_empty() && !to.is_empty() => Ok([from, to]),
+        _ => Err(format!(
+            "`{pair}` is no pair of campuses; write one as A:B, for data from A to B"
+        )),
+    }
 }
 
 fn of(
@@ -132,6 +138,14 @@ mod tests {
             flows: fixture.flows(),
         };
         of(&pairs, &flows, [from, to], given)
+    }
+
+    #[test]
+    fn a_pair_is_two_names() {
+        assert_eq!(ends("a:b"), Ok(["a", "b"]));
+        for wrong in ["a", "a:b:c", ":b", "a:", ":", ""] {
+            assert!(ends(wrong).unwrap_err().contains("write one as A:B"));
+        }
     }
 
     #[test]

@@ -17,6 +17,11 @@ pub fn model(args: &Model) -> Result {
         Some(Question::HoldAcks(args)) => hold_acks::hold_acks(args),
         Some(Question::Path(args)) => path::path(args),
         None => {
+            if args.of.is_none() && (args.daemon.config.is_some() || args.daemon.socket.is_some()) {
+                return Err(Failure::usage(
+                    "-c and --socket say which daemon measures --of A:B: leave them out, or give that",
+                ));
+            }
             let given = [args.leg_in, args.leg_out].map(|leg| leg.map(|it| it.0));
             let legs = match (&args.of, given) {
                 (None, [Some(coming), Some(leaving)]) => [coming, leaving].map(|leg| (leg, None)),
@@ -61,6 +66,14 @@ mod tests {
                 error.contains("--in LEG") && error.contains("--of A:B"),
                 "{error}"
             );
+        }
+    }
+
+    #[test]
+    fn without_a_pair_no_daemon_is_asked() {
+        for daemon in ["-c", "--socket"] {
+            let words = ["--in", "rtt=20ms", "--out", "rtt=20ms", daemon, "nowhere"];
+            assert!(refused(&words).contains("say which daemon measures --of A:B"));
         }
     }
 
