@@ -121,7 +121,7 @@ pub(super) async fn reload(
         Err(why) => Err(Problem::new(
             StatusCode::UNPROCESSABLE_ENTITY,
             why,
-            "nothing has changed; mend the file and reload again",
+            "nothing has changed; reload again when that is mended",
         )),
     }
 }
