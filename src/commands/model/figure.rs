@@ -2,6 +2,7 @@
 
 use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::exit::{Failure, Result};
 use crate::ui::format;
@@ -119,8 +120,15 @@ impl Chart {
             });
         }
         let first = self.lines.first().map_or(&[][..], |line| &line.1);
+        // Towards the middle, where there is room.
+        let (from, to) = self.range();
         let names = self.names.iter().zip(first).map(|(name, point)| {
-            EmptyElement::at(*point) + Text::new(name.clone(), (6, -16), (FONT, 12))
+            let (side, away) = match point.0 > f64::midpoint(from, to) {
+                true => (HPos::Right, -6),
+                false => (HPos::Left, 6),
+            };
+            let style = TextStyle::from((FONT, 12)).pos(Pos::new(side, VPos::Top));
+            EmptyElement::at(*point) + Text::new(name.clone(), (away, -16), style)
         });
         chart.draw_series(names).map_err(failed)?;
         if self.lines.len() > 1 {
@@ -156,6 +164,10 @@ mod tests {
             svg.starts_with("<svg") && svg.ends_with("</svg>\n"),
             "{svg}"
         );
+        // The last one ends where its point is: behind that there is no room.
+        let (before, _) = svg.split_once("&lt;b").unwrap();
+        let (_, last) = before.rsplit_once("<text").unwrap();
+        assert!(last.contains("text-anchor=\"end\""), "{last}");
         assert!(
             svg.contains("no box") && svg.contains("&lt;b&gt;&amp;"),
             "{svg}"
