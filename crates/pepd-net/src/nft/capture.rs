@@ -2,8 +2,8 @@
 //! hooks call them is in [`super::forward`] and [`super::untrack`].
 
 use super::expr::{
-    FIRST_SYN, FOREIGN, NO_SYN, asymmetric_routes, choice, digit, ends, gate_closed, half_open,
-    icmp, ip, marked, remember, rule_lines, set_bits, set_mark, shut_gate, source,
+    FIRST_SYN, FOREIGN, NO_SYN, OF_A_SOCKET, asymmetric_routes, choice, digit, ends, gate_closed,
+    half_open, icmp, ip, marked, remember, rule_lines, set_bits, set_mark, shut_gate, source,
 };
 use super::measure::is_measured;
 use super::names::{DynamicSet, SYN_KEY};
@@ -20,9 +20,11 @@ use crate::request::{Mark, SocketMarks};
 pub(super) fn own_chain(ruleset: &mut Ruleset, plan: &Plan) {
     // Another program's wildcard listener is no reason to take a connection that was never handed to
     // it.
-    let mut own = vec!["socket wildcard 1 accept".to_owned()];
-    own.extend(ends(plan));
-    own.push(format!("socket transparent 1 {} accept", set_mark(plan)));
+    let mut owned = vec!["socket wildcard 1 accept".to_owned()];
+    owned.extend(ends(plan));
+    owned.push(format!("socket transparent 1 {} accept", set_mark(plan)));
+    ruleset.chain("owned", None, &owned);
+    let mut own = vec![format!("{OF_A_SOCKET} jump owned")];
     own.extend(plan.families.iter().map(|&family| {
         let set = DynamicSet::Ended(family);
         let key = set.key().unwrap_or_default();

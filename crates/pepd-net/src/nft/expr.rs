@@ -26,6 +26,10 @@ pub(super) const NO_SYN: &str = "tcp flags & syn == 0";
 /// Any RST.
 const RST: &str = "tcp flags & rst == rst";
 
+/// Matches what is for a socket of this host, of any state. Each question about a socket looks it up, and what is routed has
+/// none: this one is asked before the others.
+pub(super) const OF_A_SOCKET: &str = "socket transparent >= 0";
+
 /// Lets go what is for this host itself.
 pub(super) const FOREIGN: &str = "fib daddr type { local, broadcast, anycast, multicast } return";
 

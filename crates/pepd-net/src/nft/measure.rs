@@ -50,6 +50,16 @@ enum From {
     Server,
 }
 
+impl From {
+    /// Names it, in the names of chains.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Server => "server",
+        }
+    }
+}
+
 /// Asks whether a connection is measured that would be split.
 pub(super) fn is_measured(plan: &Plan) -> Option<String> {
     plan.measure.map(|_| "jump measured".to_owned())
@@ -138,7 +148,7 @@ pub(super) fn watch_chains(ruleset: &mut Ruleset, plan: &Plan) {
                 // It was passed on when it was decided on.
                 format!("{FIRST_SYN} accept"),
                 format!("tcp flags & (fin | syn | rst) != 0 {ALL_LIMIT} {log} accept"),
-                format!("update @{set} {{ {key} {LIMIT} }} {ALL_LIMIT} {log}"),
+                format!("update @{set} {{ {key} {LIMIT} }} {ALL_LIMIT} {log} accept"),
             ],
         );
     }
@@ -158,27 +168,54 @@ pub(super) fn watch_chains(ruleset: &mut Ruleset, plan: &Plan) {
             "type filter hook {hook} priority {priority}; policy accept;"
         )];
         for &family in &plan.families {
-            let (ip, n) = (ip(family), digit(family));
             for &from in from {
-                let hash = hash(family, from);
+                let (n, hash) = (digit(family), hash(family, from));
+                let chain = format!("{name}_{}{n}", from.name());
+                let candidates = candidates(plan, measure, arm, (family, from));
                 lines.push(format!(
-                    "meta nfproto ipv{n} meta l4proto tcp {hash} {} {ip} saddr @all{n} {ip} daddr @all{n} goto watch{n}",
-                    share(part(measure), arm),
+                    "meta nfproto ipv{n} meta l4proto tcp {hash} {} jump {chain}",
+                    share(most(plan, measure), arm),
                 ));
-                if plan.chooses() {
-                    let ends = match from {
-                        From::Client => format!("{ip} saddr . {ip} daddr"),
-                        From::Server => format!("{ip} daddr . {ip} saddr"),
-                    };
-                    lines.push(format!(
-                        "meta nfproto ipv{n} meta l4proto tcp {hash} {} {ends} @{} goto watch{n}",
-                        share(EXPLORED, arm),
-                        DynamicSet::Explored(family)
-                    ));
-                }
+                ruleset.chain(&chain, None, &candidates);
             }
         }
         ruleset.base_chain(name, &lines);
+    }
+}
+
+/// Gives the rules for segments by whose hash they may be of a connection that is watched, if they come from that end: one may
+/// be said of a segment's hash by chance, and the other end is asked next. Of most segments only one hash is made for each end.
+fn candidates(
+    plan: &Plan,
+    measure: Measure,
+    arm: Arm,
+    (family, from): (Family, From),
+) -> Vec<String> {
+    let (ip, n) = (ip(family), digit(family));
+    let hash = hash(family, from);
+    let mut lines = vec![format!(
+        "{hash} {} {ip} saddr @all{n} {ip} daddr @all{n} goto watch{n}",
+        share(part(measure), arm),
+    )];
+    if plan.chooses() {
+        let ends = match from {
+            From::Client => format!("{ip} saddr . {ip} daddr"),
+            From::Server => format!("{ip} daddr . {ip} saddr"),
+        };
+        lines.push(format!(
+            "{hash} {} {ends} @{} goto watch{n}",
+            share(EXPLORED, arm),
+            DynamicSet::Explored(family)
+        ));
+    }
+    lines
+}
+
+/// Gives how many of the hashes are those of connections that are routed, between whatever campuses.
+fn most(plan: &Plan, measure: Measure) -> u16 {
+    match plan.chooses() {
+        true => part(measure).max(EXPLORED),
+        false => part(measure),
     }
 }
 

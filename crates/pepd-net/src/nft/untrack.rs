@@ -16,9 +16,9 @@
 use pepd_packet::MarkValue;
 
 use super::expr::{
-    ACKNOWLEDGEMENT, FIRST_SYN, FOREIGN, PLAIN, STRAY_RST, begins, digit, ends, final_ack,
-    forget_held, half_open, icmp, ip, is_ended, listeners, mark_is, marked, passed, remember,
-    set_bits, set_mark,
+    ACKNOWLEDGEMENT, FIRST_SYN, FOREIGN, OF_A_SOCKET, PLAIN, STRAY_RST, begins, digit, ends,
+    final_ack, forget_held, half_open, icmp, ip, is_ended, listeners, mark_is, marked, passed,
+    remember, set_bits, set_mark,
 };
 use super::names::{DynamicSet, SYN_KEY};
 use super::passage::{departures, returns};
@@ -44,7 +44,12 @@ pub(super) fn untracking_chains(ruleset: &mut Ruleset, plan: &Plan) {
         "socket transparent 1 counter name completing notrack",
         "accept",
     ];
-    ruleset.chain("half", None, &half.map(str::to_owned));
+    ruleset.chain("half_owned", None, &half.map(str::to_owned));
+    let half = [
+        format!("{OF_A_SOCKET} goto half_owned"),
+        "accept".to_owned(),
+    ];
+    ruleset.chain("half", None, &half);
 }
 
 /// Writes the chains before connection tracking, and after the operator's chains at `raw`.
