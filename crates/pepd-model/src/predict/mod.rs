@@ -6,6 +6,8 @@
 //! - [`over_loss`] and [`over_buffer`] are curves, by common random numbers.
 
 mod curve;
+#[cfg(test)]
+mod documented;
 mod path;
 mod prediction;
 mod window;
