@@ -10,13 +10,15 @@ use pepd_model::predict::{
 use serde::Serialize;
 
 use super::doubt::{self, AtWorst, Doubt, Sent};
-use super::figure::{self, Chart};
+use super::figure;
 use super::measured::Known;
 use crate::cli::{Counts, Model};
 use crate::exit::{Failure, Result};
 use crate::leg_spec;
 use crate::ui::format;
 use crate::ui::table;
+
+mod charts;
 
 /// The version of the JSON. It changes when something is removed or means something else.
 const SCHEMA: u32 = 3;
@@ -26,6 +28,10 @@ const POINTS: u32 = 20;
 
 /// The largest buffer that is looked at, packets: 3 GB.
 const LARGEST: f64 = 2e6;
+
+/// Why there is no factor.
+const NO_LAW: &str =
+    "There is more than one loss in a round trip where trust is low, and no law is for that.";
 
 /// ρ from which on a queue grows, and below which it settles: within a thousandth of 1 it does neither by itself.
 const GROWS: f64 = 1.001;
@@ -40,7 +46,7 @@ struct Report {
     limit: f64,
     /// Without a box.
     unsplit: Carried,
-    /// None where losses are not known well enough.
+    /// None where losses are not known well enough, or come so often that no law is for them.
     gain: Option<f64>,
     /// What was measured on too few segments: then all above and below is for the losses that were seen.
     doubts: Vec<Doubt>,
@@ -110,7 +116,7 @@ struct Place {
 pub fn answer(legs: [Known; 2], args: &Model) -> Result<String> {
     let report = report(legs, args).map_err(Failure::usage)?;
     if args.svg {
-        return figure::draw(&charts(&report, legs[1].0.loss.per_packet));
+        return figure::draw(&charts::of(&report, legs[1].0.loss.per_packet));
     }
     if args.json {
         let json = serde_json::to_string_pretty(&report);
@@ -226,7 +232,7 @@ fn fill(path: &Path, found: &Prediction, args: &Model) -> Report {
         throughput: bits(found.throughput),
         limit: bits(found.limit),
         unsplit: carried(&whole, &found.unsplit),
-        gain: Some(found.throughput / found.unsplit.throughput),
+        gain: gain(found),
         doubts: Vec::new(),
         at_worst: None,
         legs: path
@@ -256,6 +262,13 @@ fn fill(path: &Path, found: &Prediction, args: &Model) -> Report {
     }
 }
 
+/// Gives how many times as much there is with a box, where there are laws to say that by.
+fn gain(found: &Prediction) -> Option<f64> {
+    let mut all = found.legs.iter().chain([&found.unsplit]);
+    let has_laws = all.all(|alone| !alone.is_beyond_law);
+    has_laws.then(|| found.throughput / found.unsplit.throughput)
+}
+
 /// Gives a mean and quantiles in other units: so many of each.
 fn spread(found: Option<Quantiles>, by: f64) -> Option<Spread> {
     found.map(|it| Spread {
@@ -264,42 +277,6 @@ fn spread(found: Option<Quantiles>, by: f64) -> Option<Spread> {
         p95: it.p95 * by,
         p99: it.p99 * by,
     })
-}
-
-/// Returns the two curves, with where the path is on them.
-fn charts(report: &Report, loss: f64) -> [Chart; 2] {
-    let lines = |places: &[Place]| {
-        let line = |of: fn(&Place) -> f64| places.iter().map(|it| (it.at, of(it))).collect();
-        vec![
-            ("with a box", line(|it| it.split)),
-            ("without", line(|it| it.unsplit)),
-        ]
-    };
-    let within = |here: f64, places: &[Place]| {
-        let reaches = places.first().is_some_and(|first| first.at <= here)
-            && places.last().is_some_and(|last| here <= last.at);
-        reaches.then_some(here)
-    };
-    [
-        Chart {
-            title: "Throughput over the loss of the leg to the receiver".to_owned(),
-            over: "loss of a packet",
-            place: |loss| format!("{} %", loss * 100.0),
-            is_log: true,
-            lines: lines(&report.over_loss),
-            names: Vec::new(),
-            here: within(loss, &report.over_loss),
-        },
-        Chart {
-            title: "Throughput over the box's buffer".to_owned(),
-            over: "buffer",
-            place: |bytes| format!("{:.0} kB", bytes / 1000.0),
-            is_log: true,
-            lines: lines(&report.over_buffer),
-            names: Vec::new(),
-            here: report.buffer.and_then(|it| within(it, &report.over_buffer)),
-        },
-    ]
 }
 
 fn bits(packets: f64) -> f64 {
@@ -351,12 +328,15 @@ fn headline(report: &Report) -> String {
     let rate = format::rate;
     let (with, without) = (report.throughput, report.unsplit.throughput);
     let Some(worst) = report.at_worst else {
-        let times = report.gain.unwrap_or(1.0);
-        return format!(
-            "{} with a box, {} without: {times:.2} times as much.\n",
-            rate(with),
-            rate(without)
-        );
+        let (with, without) = (rate(with), rate(without));
+        return match report.gain {
+            Some(times) => {
+                format!("{with} with a box, {without} without: {times:.2} times as much.\n")
+            }
+            None => format!(
+                "{with} with a box, {without} without: how many times as much is not known.\n{NO_LAW}\n"
+            ),
+        };
     };
     let mut text = format!(
         "From {} to {} with a box, from {} to {} without: more is not known.\n",

@@ -19,6 +19,8 @@ pub struct Alone {
     pub confidence: Confidence,
     /// Why no further.
     pub reason: &'static str,
+    /// Whether it loses more than once in a round trip, of which its control has no law.
+    pub is_beyond_law: bool,
 }
 
 /// What bounds a leg's throughput.
@@ -77,6 +79,10 @@ impl Confidence {
 /// which finds most losses of a tail without one (RACK-TLP, RFC 8985), seconds.
 const SHORT: f64 = 0.05;
 
+/// Why nothing is to be trusted where losses come faster than round trips.
+const BEYOND: &str =
+    "more than one loss in a round trip, which a sender takes for one: no law is for that";
+
 impl Leg {
     /// Gives what the leg carries by itself.
     #[must_use]
@@ -107,7 +113,11 @@ impl Leg {
             Control::Reno | Control::Cubic if throughput < cap => Bound::Loss,
             _ => bound,
         };
-        let (confidence, reason) = self.trust(throughput);
+        let is_beyond_law = self.is_beyond_law(throughput);
+        let (confidence, reason) = match is_beyond_law {
+            true => (Confidence::Low, BEYOND),
+            false => self.trust(throughput),
+        };
         Alone {
             throughput,
             law,
@@ -115,7 +125,19 @@ impl Leg {
             bound,
             confidence,
             reason,
+            is_beyond_law,
         }
+    }
+
+    /// Says whether more than one loss comes in a round trip at so many packets a second, λR + pXR, where losses
+    /// count: a sender takes them for one, and all laws are of losses that come one by one.
+    fn is_beyond_law(&self, throughput: f64) -> bool {
+        let moves = matches!(self.control, Control::Reno | Control::Cubic);
+        let a_second = match self.loss.per_packet > 0.0 {
+            true => self.loss.per_second + self.loss.per_packet * throughput,
+            false => self.loss.per_second,
+        };
+        moves && a_second * self.rtt > 1.0
     }
 
     /// The mean rate that losses leave, without any cap.
@@ -238,6 +260,33 @@ mod tests {
         let free = Leg::new(0.02).alone();
         assert_eq!(free.bound, Bound::Nothing);
         assert!(free.throughput.is_infinite());
+    }
+
+    #[rstest]
+    #[case(Control::Reno, 0.04, Loss::per_second(20.0), false)]
+    #[case(Control::Reno, 0.04, Loss::per_second(30.0), true)]
+    #[case(Control::Cubic, 10.0, Loss::per_second(100.0), true)]
+    // 1.05 R^¾ p^¼ for CUBIC, and for Reno 1.31 √p, which is never above 1 where there are no timeouts.
+    #[case(Control::Cubic, 10.0, Loss::per_packet(0.009), true)]
+    #[case(Control::Cubic, 1.0, Loss::per_packet(0.009), false)]
+    #[case(Control::Reno, 10.0, Loss::per_packet(0.009), false)]
+    // What losses do not move has no round trips.
+    #[case(Control::FixedRate, 10.0, Loss::per_second(100.0), false)]
+    fn of_several_losses_in_a_round_trip_there_is_no_law(
+        #[case] control: Control,
+        #[case] rtt: f64,
+        #[case] loss: Loss,
+        #[case] is_beyond: bool,
+    ) {
+        let leg = Leg {
+            control,
+            rate: Some(1e6),
+            ..reno(rtt, loss)
+        };
+        let alone = leg.alone();
+        assert_eq!(alone.is_beyond_law, is_beyond, "{alone:?}");
+        assert_eq!(alone.reason == BEYOND, is_beyond);
+        assert!(!is_beyond || alone.confidence == Confidence::Low);
     }
 
     #[test]

@@ -113,7 +113,7 @@ fn spread(low: f64, high: f64, count: u32) -> impl Iterator<Item = f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::law::Control;
+    use crate::law::{Confidence, Control};
     use crate::predict::Counted;
 
     fn reno(rtt: f64, loss: Loss) -> Leg {
@@ -145,6 +145,25 @@ mod tests {
         // Without a box: 60 ms and 0.8 losses a second.
         let whole = 2.0 / (0.8 * 0.06 * 0.06);
         assert!((found.unsplit.throughput / whole - 1.0).abs() < 0.01);
+    }
+
+    /// Whose legs are known each by itself, and which has a thousand losses in a round trip without a box.
+    #[test]
+    fn what_is_beyond_any_law_without_a_box_is_not_trusted() {
+        let legs = [
+            reno(10.0, Loss::per_second(0.001)),
+            reno(1e-6, Loss::per_second(100.0)),
+        ];
+        let legs = legs.map(|leg| Leg {
+            rate: Some(1e7),
+            ..leg
+        });
+        let found = Path::new(&legs).predict(Effort::default()).unwrap();
+        assert!(found.legs.iter().all(|leg| !leg.is_beyond_law));
+        assert!(found.unsplit.is_beyond_law);
+        assert_eq!(found.confidence, Confidence::Low);
+        let usual = table_19_1().predict(Effort::default()).unwrap();
+        assert!(!usual.unsplit.is_beyond_law && usual.confidence == Confidence::High);
     }
 
     #[test]

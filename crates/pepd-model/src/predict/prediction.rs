@@ -51,7 +51,7 @@ pub struct Prediction {
     pub hill: Option<f64>,
     /// The R statistic of the queue's second moment.
     pub largest_share: Option<f64>,
-    /// How far all that is to be trusted: no further than the law of any leg.
+    /// How far all that is to be trusted: no further than the law of any leg, and of the path without a box.
     pub confidence: Confidence,
 }
 
@@ -135,11 +135,12 @@ impl Path {
         let under_way: f64 = self.legs.iter().map(|leg| leg.rtt / 2.0).sum();
         let second = legs.get(1).map_or(f64::INFINITY, |leg| leg.throughput);
         let samples = record.samples(20_000);
-        let confidence = legs.iter().map(|leg| leg.confidence).min();
+        let unsplit = whole.alone();
+        let trusts = legs.iter().map(|leg| leg.confidence);
         Some(Prediction {
             throughput,
             limit: mean,
-            unsplit: whole.alone(),
+            unsplit,
             phases: record.shares.iter().map(|it| it.of(record.time)).collect(),
             queue,
             delay: queue.map(|it| it.mapped(|queue| under_way + queue / second)),
@@ -161,7 +162,7 @@ impl Path {
             }),
             hill: tail::hill(&samples, samples.len() / 50),
             largest_share: (!samples.is_empty()).then(|| tail::largest_share(&samples, 2.0)),
-            confidence: confidence.unwrap_or(Confidence::Low),
+            confidence: trusts.fold(unsplit.confidence, Confidence::min),
             legs,
         })
     }

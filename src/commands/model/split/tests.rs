@@ -110,7 +110,7 @@ fn curves_have_their_points() {
 #[test]
 fn a_figure_has_both_curves_and_where_the_path_is() {
     let report = asked("--in rtt=40ms,loss=0.4/s --out rtt=20ms,loss=1% --buffer 64KiB").unwrap();
-    let charts = charts(&report, 0.01);
+    let charts = charts::of(&report, 0.01);
     assert_eq!(charts[0].here, Some(0.01));
     assert!(
         charts[1]
@@ -120,7 +120,7 @@ fn a_figure_has_both_curves_and_where_the_path_is() {
     let svg = figure::draw(&charts).unwrap();
     assert_eq!(svg.matches("with a box").count(), 2, "{svg}");
     assert_eq!(svg.matches("#787878").count(), 2, "{svg}");
-    assert_eq!(super::charts(&report, 0.9)[0].here, None);
+    assert_eq!(charts::of(&report, 0.9)[0].here, None);
 }
 
 /// Gives what is no number in an answer, but where there may be none.
@@ -191,6 +191,19 @@ fn no_answer_has_what_is_no_number() {
     assert!(refused < 4, "{refused}");
 }
 
+/// Each leg has its law, and without a box a thousand losses come in a round trip.
+#[test]
+fn where_no_law_is_there_is_no_factor() {
+    let line = "--in rtt=10s,loss=0.001/s --out rtt=1us,loss=100/s --rate 100Gbit";
+    let report = asked(line).unwrap();
+    assert_eq!((report.gain, report.confidence), (None, "low"));
+    assert!(report.legs.iter().all(|leg| leg.confidence != "low"));
+    assert_eq!(report.unsplit.confidence, "low");
+    insta::assert_snapshot!(worth(&report) + &legs(&report));
+    let usual = asked("--in rtt=40ms,loss=0.4/s --out rtt=20ms,loss=1% --rate 50Mbit").unwrap();
+    assert!(usual.gain.is_some() && usual.confidence != "low");
+}
+
 /// A leg whose losses over time take all that its link carries.
 #[test]
 fn what_nothing_comes_through_is_refused() {
@@ -207,5 +220,5 @@ fn is_of_numbers(report: &Report, line: &str) {
         !shown.contains("NaN") && !shown.contains("inf"),
         "{line}: {shown}"
     );
-    assert!(report.gain.is_some_and(f64::is_finite), "{line}");
+    assert!(report.gain.is_none_or(f64::is_finite), "{line}");
 }
