@@ -166,6 +166,27 @@ mod tests {
         assert!(!usual.unsplit.is_beyond_law && usual.confidence == Confidence::High);
     }
 
+    /// Eq. 19.16, where nothing is lost: 100 packets wait for 500 a second, or none waits.
+    #[test]
+    fn the_delay_is_half_of_each_round_trip_and_what_waits() {
+        let fixed = |rtt, rate| Leg {
+            control: Control::FixedRate,
+            rate: Some(rate),
+            ..Leg::new(rtt)
+        };
+        for (coming, leaving, wanted) in [(1000.0, 500.0, 0.23), (500.0, 1000.0, 0.03)] {
+            let path = Path {
+                buffer: 100.0,
+                counted: Counted::Arrived,
+                ..Path::new(&[fixed(0.04, coming), fixed(0.02, leaving)])
+            };
+            let delay = path.predict(Effort::default()).unwrap().delay.unwrap();
+            for found in [delay.mean, delay.median, delay.p95, delay.p99] {
+                assert!((found - wanted).abs() < 1e-6, "{delay:?}");
+            }
+        }
+    }
+
     #[test]
     fn a_kernels_window_holds_the_near_leg_down() {
         let path = Path {
