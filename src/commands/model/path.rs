@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::ops::Deref;
 
 use pepd_model::law::{Control, Leg};
 use pepd_model::placement::{Placement, placements};
@@ -50,6 +51,14 @@ struct Hop {
 /// What stands in quotes.
 #[derive(Debug)]
 struct Quoted(String);
+
+impl Deref for Quoted {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
 
 impl<'de> Deserialize<'de> for Quoted {
     fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
@@ -151,23 +160,21 @@ fn printable(text: &str) -> String {
 
 /// Makes a leg of each hop.
 fn legs(file: &File) -> std::result::Result<Vec<Leg>, String> {
-    let read = |it: &Option<Quoted>| it.as_ref().map(|it| it.0.clone());
-    let control = read(&file.control);
-    let control = control.map_or(Ok(Control::default()), |it| leg_spec::control(&it))?;
-    let window = read(&file.window);
-    let window = window.map(|it| leg_spec::window(&it)).transpose()?;
+    let control = file.control.as_deref();
+    let control = control.map_or(Ok(Control::default()), leg_spec::control)?;
+    let window = file.window.as_deref().map(leg_spec::window).transpose()?;
     let leg = |hop: &Hop| {
-        let named = |error: String| format!("hop {}: {error}", hop.name.0);
-        let loss = read(&hop.loss).map(|it| leg_spec::loss(&it)).transpose();
+        let named = |error: String| format!("hop {}: {error}", &*hop.name);
+        let loss = hop.loss.as_deref().map(leg_spec::loss).transpose();
         let loss = loss.map_err(named)?;
-        let rate = read(&hop.rate).map(|it| leg_spec::rate(&it)).transpose();
+        let rate = hop.rate.as_deref().map(leg_spec::rate).transpose();
         let rate = rate.map_err(named)?;
         Ok::<_, String>(Leg {
             loss: loss.unwrap_or_default(),
             rate: rate.map(leg_spec::packets_a_second),
             window,
             control,
-            ..Leg::new(leg_spec::seconds(&hop.rtt.0).map_err(named)?)
+            ..Leg::new(leg_spec::seconds(&hop.rtt).map_err(named)?)
         })
     };
     file.hop.iter().map(leg).collect()
@@ -186,13 +193,13 @@ fn report(text: &str) -> std::result::Result<Report, String> {
     }
     let mut names = HashSet::new();
     for (index, hop) in file.hop.iter().enumerate() {
-        if hop.name.0.trim().is_empty() {
+        if hop.name.trim().is_empty() {
             return Err(format!("hop {}: it has no name; give it one", index + 1));
         }
-        if !names.insert(&hop.name.0) {
+        if !names.insert(&*hop.name) {
             return Err(format!(
                 "hop {}: another one has this name; give each one of its own",
-                hop.name.0
+                &*hop.name
             ));
         }
     }
@@ -212,7 +219,7 @@ fn report(text: &str) -> std::result::Result<Report, String> {
         after: placement
             .after
             .iter()
-            .map(|hops| printable(&file.hop[hops - 1].name.0))
+            .map(|hops| printable(&file.hop[hops - 1].name))
             .collect(),
         throughput: placement.throughput * pepd_model::law::PAYLOAD * 8.0,
         gain: placement.throughput / none,

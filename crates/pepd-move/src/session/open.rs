@@ -100,11 +100,13 @@ struct Hello {
 }
 
 impl Hello {
-    /// Returns why there is no going on with whoever says it.
-    fn refused(&self) -> Option<SessionError> {
+    /// Says whether both sides have a version in common.
+    fn fits(&self) -> Result<(), SessionError> {
         let (&lowest, &highest) = (self.versions.start(), self.versions.end());
-        let is_unfit = lowest > *VERSIONS.end() || highest < *VERSIONS.start();
-        is_unfit.then_some(SessionError::Version { lowest, highest })
+        match lowest > *VERSIONS.end() || highest < *VERSIONS.start() {
+            true => Err(SessionError::Version { lowest, highest }),
+            false => Ok(()),
+        }
     }
 }
 
@@ -254,7 +256,7 @@ impl Session {
             return Ok(Step::More);
         };
         let theirs: Vec<u8> = self.input.drain(..hello.length).collect();
-        let versions = hello.refused();
+        let fits = hello.fits();
         let name = hello.name;
         let unfit = |_| SessionError::WrongKey;
         let (own, peer) = (&self.own_hello, name.clone());
@@ -263,7 +265,7 @@ impl Session {
                 if peer != name {
                     return Err(SessionError::Another(name));
                 }
-                versions.map_or(Ok(()), Err)?;
+                fits?;
                 let prologue = [&own[..], &theirs].concat();
                 let begun = noise(&key, &prologue).and_then(Builder::build_initiator);
                 let mut begun = begun.map_err(unfit)?;
@@ -278,7 +280,7 @@ impl Session {
                 };
                 self.output.extend_from_slice(own);
                 // The other box is to know, too.
-                versions.map_or(Ok(()), Err)?;
+                fits?;
                 let prologue = [&theirs[..], own].concat();
                 let begun = noise(key, &prologue).and_then(Builder::build_responder);
                 begun.map_err(unfit)?

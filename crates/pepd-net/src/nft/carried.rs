@@ -1,7 +1,7 @@
 //! What stays of a table when another takes its place.
 //!
 //! A reload neither closes the gate nor starts the counters again. The dynamic sets and the
-//! counters stay where they are, and everything else is taken away and made anew, in one batch: so
+//! counters stay where they are, and the rules are taken away and made anew, in one batch: so
 //! it costs the same however full the sets are, and no element loses its time.
 //!
 //! The chains stay, too, and get other rules. With one that a hook calls the kernel drops whatever waits in any queue of the

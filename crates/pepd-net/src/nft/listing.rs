@@ -28,8 +28,6 @@ pub(super) struct ListedSet<'a> {
     /// `set` or `map`.
     pub(super) kind: &'static str,
     pub(super) name: &'a str,
-    size: Option<u64>,
-    timeout: Option<u64>,
     /// All that nft says of it.
     declared: &'a Value,
 }
@@ -38,7 +36,13 @@ impl ListedSet<'_> {
     /// Returns whether it is declared as this dynamic set is now.
     pub(super) fn is_like(&self, set: DynamicSet) -> bool {
         let size = u64::try_from(set.size()).ok();
-        self.kind == "set" && (self.size, self.timeout) == (size, set.timeout())
+        self.kind == "set" && self.room() == (size, set.timeout())
+    }
+
+    /// Returns how many elements it has room for, and for how long they stay, in seconds.
+    fn room(&self) -> (Option<u64>, Option<u64>) {
+        let number = |field: &str| self.declared.get(field).and_then(Value::as_u64);
+        (number("size"), number("timeout"))
     }
 
     /// Returns whether it is declared as this set of addresses, or map from them, is.
@@ -47,7 +51,7 @@ impl ListedSet<'_> {
         let text = |field: &str| self.declared.get(field).and_then(Value::as_str);
         let is_of_intervals = |flags: &Value| *flags == serde_json::json!(["interval"]);
         self.kind == kind
-            && (self.size, self.timeout) == (None, None)
+            && self.room() == (None, None)
             && text("type") == Some(address_type(set.family))
             && text("map") == set.is_map.then_some("verdict")
             && self.declared.get("flags").is_some_and(is_of_intervals)
@@ -143,8 +147,6 @@ impl Listing {
                 Some(ListedSet {
                     kind,
                     name: set.get("name")?.as_str()?,
-                    size: set.get("size").and_then(Value::as_u64),
-                    timeout: set.get("timeout").and_then(Value::as_u64),
                     declared: set,
                 })
             })

@@ -53,12 +53,15 @@ pub async fn preflight(plan: &Plan) -> Preflight {
         }
         Err(error) => obstacles.push(error.into()),
     }
-    match firewall::translates_addresses().await {
-        Ok(translates) => fitted.translates = translates,
+    let mut there = None;
+    match nft::look().await {
+        Ok(looked) => {
+            fitted.translates = firewall::translates(looked.has_nat_chain);
+            there = looked.ours;
+        }
         Err(error) => obstacles.push(error.into()),
     }
     // Beside a daemon's own: with a chain that goes, be it one that was only tried, all that is held would be dropped.
-    let there = nft::list().await.ok().flatten();
     let earlier = there.as_ref().map_or(Earlier::Discarded, Earlier::Own);
     let ruleset = ruleset::write(&fitted, earlier).text;
     obstacles.extend(nft::check(ruleset).await.err().map(InstallError::from));
