@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use pepd_packet::QueueNumber;
 use pepd_sys::nfqueue::{Queue, Room};
 use pepd_telemetry::{Counters, FlowTable, UnsplitReason};
@@ -168,6 +168,7 @@ impl Relay {
             admission: Arc::new(Admission::new(settings.limits)),
             gate: GateWatch::default(),
             settings: ArcSwap::from_pointee(settings),
+            coming_marks: ArcSwapOption::empty(),
             counters,
             injector,
             resume,
@@ -199,7 +200,7 @@ impl Relay {
         })
     }
 
-    /// Opens what other settings need, without touching what runs.
+    /// Opens what other settings need, without touching what runs. If they hold SYNs, those may come from now on.
     pub fn prepare(&self, settings: Settings) -> Result<Prepared, ListenError> {
         let workers = NonZeroUsize::new(self.workers.len()).unwrap_or(NonZeroUsize::MIN);
         let queues = match settings.end_to_end {
@@ -208,6 +209,8 @@ impl Relay {
             }
             _ => None,
         };
+        let marks = settings.end_to_end.map(|held| Arc::new(held.marks));
+        self.shared.coming_marks.store(marks);
         let running = self.shared.settings.load();
         if running.legs == settings.legs && running.port == settings.port {
             let addresses = listener::addresses(&settings, self.generation)?;
@@ -267,6 +270,7 @@ impl Relay {
             }
         }
         self.shared.settings.store(Arc::new(settings));
+        self.shared.coming_marks.store(None);
         self.generation = generation;
         self.shared.slots.note_generation(generation);
         for (worker, set) in self.workers.iter().zip(listeners.into_iter().flatten()) {

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
+use pepd_packet::VerdictMarks;
 use pepd_telemetry::{Counters, FlowTable};
 
 use crate::connection::access_log::AccessLog;
@@ -29,6 +30,9 @@ pub(crate) type Handshakes = Table<QueuedPacket, AnsweredLeg, DialHandle>;
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) settings: ArcSwap<Settings>,
+    /// The marks of a capture that is about to hold SYNs, while by the settings none does: it does so some time before
+    /// they come into force.
+    pub(crate) coming_marks: ArcSwapOption<VerdictMarks>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) admission: Arc<Admission>,
     pub(crate) gate: GateWatch,
@@ -58,6 +62,7 @@ impl Shared {
     /// Gives a queued packet its verdict, and counts it.
     pub(crate) fn decide(&self, packet: QueuedPacket, verdict: SynVerdict) {
         let marks = self.settings.load().end_to_end.map(|held| held.marks);
+        let marks = marks.or_else(|| self.coming_marks.load().as_deref().copied());
         packet.decide(verdict, marks, &self.counters);
     }
 

@@ -16,5 +16,6 @@ mod resets;
 mod shares;
 mod swarm;
 mod transfers;
+mod two_legs;
 mod urgent;
 mod windows;
