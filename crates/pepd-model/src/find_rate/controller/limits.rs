@@ -47,6 +47,11 @@ pub(super) struct Told {
 }
 
 impl Told {
+    /// Returns when there was a queue last, in seconds.
+    pub(super) fn queued(&self) -> Option<f64> {
+        self.queued
+    }
+
     pub(super) fn take(&mut self, seen: &Seen<'_>, is_shared: bool) {
         self.is_limited = seen.is_limited;
         self.is_queued = seen.is_queued || seen.is_rising;

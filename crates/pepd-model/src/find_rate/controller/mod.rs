@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 pub use self::limits::LimitedBy;
 use self::limits::Told;
 use self::room::{KEPT, Shallow};
-use self::trial::{LESS, Trial};
+use self::trial::Trial;
 use super::elasticity::Elasticity;
 use super::least::Least;
 use super::standing::Standing;
@@ -105,6 +105,8 @@ pub struct Controller {
     trial: Option<Trial>,
     /// When the last trial ended, in seconds.
     judged: f64,
+    /// When it was found out last whether what is usual is, in seconds; none before anything was seen without a queue.
+    checked: Option<f64>,
     shallow: Shallow,
     /// What arrived lately: when, and as what the link would have carried for it, in bytes a second.
     arrived: VecDeque<(f64, f64)>,
@@ -168,6 +170,7 @@ impl Controller {
             elasticity: Elasticity::default(),
             trial: None,
             judged: 0.0,
+            checked: None,
             shallow: Shallow::default(),
             arrived: VecDeque::new(),
             carried: None,
@@ -462,7 +465,7 @@ impl Controller {
         }
         if let Some(trial) = &self.trial {
             let again = trial.rate().map(|rate| rate / self.capacity);
-            factor = again.unwrap_or(factor.min(LESS));
+            factor = again.unwrap_or(factor.min(trial.less()));
         } else if now < self.shallow.until {
             factor = factor.min(KEPT);
         }

@@ -1,8 +1,8 @@
 //! Without a queue: whether there is room for more.
 
-use super::super::Epoch;
 use super::super::tally::Tally;
-use super::trial::{Trial, Verdict};
+use super::super::{Epoch, PACKET};
+use super::trial::{DOUBTED, Trial, Verdict};
 use super::{Controller, Seen};
 
 /// By how much a round trip more is sent where there is room, at first and at most.
@@ -17,6 +17,17 @@ pub(super) const SAFE: f64 = 0.99;
 /// second.
 pub(super) const PATIENCE: [f64; 2] = [1.0, 8.0];
 
+/// For so many seconds after a queue it is not in doubt what is usual.
+const QUEUED: f64 = 5.0;
+
+/// What is usual is in doubt where there was no queue for so long: in seconds, less of them where there never was one, in
+/// round trips, and in times of what a trial takes; and where no more than such a share arrives.
+const WITHOUT_QUEUE: f64 = 10.0;
+const NEVER_QUEUED: f64 = 3.0;
+const WITHOUT_QUEUE_TRIPS: f64 = 40.0;
+const WITHOUT_QUEUE_TRIALS: f64 = 20.0;
+const DOUBTFUL: f64 = 0.97;
+
 /// A link that drops at once what is too much.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Shallow {
@@ -30,9 +41,25 @@ pub(super) struct Shallow {
 }
 
 impl Controller {
+    /// Takes what its link drops for losses of the path: so much would be carried, in bytes a second, and such a share
+    /// arrive.
+    #[cfg(test)]
+    pub(in crate::find_rate) fn deceived(capacity: f64, share: f64) -> Self {
+        let mut it = Self::new(f64::INFINITY);
+        it.path.add(&Epoch {
+            sent: 1500.0 * PACKET,
+            delivered: share * 1500.0 * PACKET,
+            ..Epoch::default()
+        });
+        it.least_rtt.add(0.0, 0.05);
+        it.capacity = capacity;
+        it.starting = false;
+        it
+    }
+
     /// Without a queue there is room for more, or what is too much is dropped at once.
     pub(super) fn without_queue(&mut self, seen: Seen<'_>) {
-        let epoch = seen.epoch;
+        let Seen { epoch, now, .. } = seen;
         if let Some(trial) = self.trial {
             self.go_on(trial, seen);
             return;
@@ -57,6 +84,11 @@ impl Controller {
             self.notice(seen, share);
             return;
         }
+        if self.is_doubtful(now) {
+            let before = (self.capacity, self.starting);
+            self.trial = Some(Trial::new(now, before, *epoch, usual).checking(usual));
+            return;
+        }
         if self.beyond.packets() > 1500.0 {
             self.beyond = Tally::default();
             self.shallow.safe = self.shallow.safe.max(epoch.rate);
@@ -67,6 +99,19 @@ impl Controller {
         if epoch.ended >= self.shallow.until {
             self.grow(epoch);
         }
+    }
+
+    /// Returns whether there was no queue for so long that what is usual may be drops.
+    fn is_doubtful(&mut self, now: f64) -> bool {
+        let queued = self.told.queued();
+        let seconds = queued.map_or(NEVER_QUEUED, |_| WITHOUT_QUEUE);
+        let trial = DOUBTED * PACKET / (self.path.share() * self.capacity);
+        let long = seconds
+            .max(WITHOUT_QUEUE_TRIPS * self.rtt())
+            .max(WITHOUT_QUEUE_TRIALS * trial);
+        let checked = *self.checked.get_or_insert(now);
+        let since = queued.map_or(checked, |queued| queued.max(checked));
+        self.path.share() < DOUBTFUL && now - since > long
     }
 
     fn grow(&mut self, epoch: &Epoch) {
@@ -85,7 +130,11 @@ impl Controller {
     pub(super) fn notice(&mut self, seen: Seen<'_>, share: f64) {
         let Seen { epoch, now, .. } = seen;
         let before = (self.capacity, self.starting);
-        self.trial = Some(Trial::new(now, before, *epoch, share));
+        let mut trial = Trial::new(now, before, *epoch, share);
+        if self.told.queued().is_none_or(|it| now - it > QUEUED) {
+            trial = trial.doubting(self.path.share());
+        }
+        self.trial = Some(trial);
         let through = epoch.rate * share / self.path.share();
         let carried = seen.carried.unwrap_or(through).min(through);
         let least = if self.starting { 0.25 } else { 0.5 };
@@ -112,6 +161,12 @@ impl Controller {
                 self.restore(&trial, now);
             }
             Verdict::Drops(delivered) => self.keep(delivered / usual, now),
+            Verdict::Mistaken(tally) => {
+                let carried = self.capacity * usual / tally.share();
+                self.path.begin_from(tally);
+                self.shallow.is_one = false;
+                self.keep(carried, now);
+            }
         }
     }
 
@@ -119,6 +174,7 @@ impl Controller {
     fn end_trial(&mut self, now: f64) {
         self.trial = None;
         self.judged = now;
+        self.checked = Some(now);
         self.beyond = Tally::default();
     }
 

@@ -11,6 +11,12 @@ pub(super) const AGAIN: f64 = 1.25;
 /// The packets after which it is plain that no less is lost of less, or not.
 const MOST: f64 = 1000.0;
 
+/// The packets of less after which what was taken for the path's losses would have been seen to be drops.
+pub(super) const DOUBTED: f64 = 300.0;
+
+/// By how much more than usual arrives at least then.
+const BETTER: f64 = 0.02;
+
 /// What comes first at the higher rate does not count: a policer or a buffer lets that through that has gathered
 /// while less was sent, and it holds something in any case; in seconds at the rate that it lets through.
 const BUCKET: f64 = 0.02;
@@ -36,6 +42,11 @@ pub(super) struct Trial {
     /// The share that was.
     low: f64,
     part: Part,
+    /// The rate while less is sent, of what the link would seem to carry.
+    less: f64,
+    /// Whether what is usual is in doubt; and whether nothing else is.
+    is_doubted: bool,
+    is_check: bool,
     /// Only what was sent since then counts, a time in seconds.
     since: f64,
     /// What was sent in this part, or since its last sample, and all that was in it, in how many seconds.
@@ -63,6 +74,8 @@ pub(super) enum Verdict {
     Chance,
     /// What is more than that is dropped, in delivered bytes a second.
     Drops(f64),
+    /// What was taken for the path's losses was dropped.
+    Mistaken(Tally),
 }
 
 impl Trial {
@@ -74,11 +87,38 @@ impl Trial {
             noticed,
             low,
             part: Part::Less,
+            less: LESS,
+            is_doubted: false,
+            is_check: false,
             since: now,
             last: Tally::default(),
             all: Tally::default(),
             seconds: 0.0,
         }
+    }
+
+    /// The same where what is usual is in doubt: no more is sent than arrives, such a share.
+    #[must_use]
+    pub(super) fn doubting(self, usual: f64) -> Self {
+        Self {
+            less: LESS * usual,
+            is_doubted: true,
+            ..self
+        }
+    }
+
+    /// The same where nothing else is.
+    #[must_use]
+    pub(super) fn checking(self, usual: f64) -> Self {
+        Self {
+            is_check: true,
+            ..self.doubting(usual)
+        }
+    }
+
+    /// Returns the most that is sent while less is, of what the link would seem to carry.
+    pub(super) fn less(&self) -> f64 {
+        self.less
     }
 
     /// Returns what to send at, in bytes a second, where that much and no less is wanted.
@@ -106,6 +146,16 @@ impl Trial {
         self.all.add(epoch);
         self.seconds += epoch.length();
         match self.part {
+            Part::Less if self.is_doubted && self.all.packets() < DOUBTED => {
+                let better = self.all.share() - usual;
+                let is_sure = better > BETTER + 4.0 * deviation(self.all.bytes());
+                if is_sure && self.all.packets() > SAMPLE {
+                    Verdict::Mistaken(self.all)
+                } else {
+                    Verdict::None
+                }
+            }
+            Part::Less if self.is_check => Verdict::Chance,
             Part::Less => {
                 let off = self.all.share() - (usual + self.low) / 2.0;
                 if self.all.packets() < MOST && off.abs() < 3.0 * deviation(self.all.bytes()) {

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use rstest::rstest;
 
-use super::super::PACKET;
-use super::super::simulation::Scenario;
+use super::super::simulation::{Scenario, run};
+use super::super::{Controller, PACKET};
 use super::{Seen, always_the_same, go, mbit, usual};
 
 /// What is too much is dropped at once: a policer, and a buffer of two milliseconds.
@@ -26,6 +26,28 @@ fn without_a_queue_the_rate_is_found_by_what_arrives(
     // Where much is lost besides, it takes more to tell the one from the other.
     let most = if loss > 0.0 { 0.25 } else { 0.1 };
     assert!(seen.dropped < most, "{:.3} dropped", seen.dropped);
+}
+
+/// What was taken for the path's losses is seen to be none.
+#[rstest]
+fn drops_that_were_taken_for_losses_are_found(
+    #[values(Some(mbit(20.0) * 0.01), None)] policer: Option<f64>,
+    #[values(0.3, 0.6)] share: f64,
+    #[values(0.0, 0.1)] loss: f64,
+    #[values(0.01, 0.05, 0.2)] rtt: f64,
+) {
+    let scenario = Scenario {
+        rate: vec![(0.0, mbit(20.0))],
+        policer,
+        buffer: mbit(20.0) * 0.002,
+        loss: [loss; 2],
+        ..usual(rtt)
+    };
+    let samples = run(&scenario, || Controller::deceived(mbit(60.0), share));
+    let seen = Seen::of(&samples, 20.0);
+    println!("{:.3} of the link, {:.3} dropped", seen.share, seen.dropped);
+    assert!(seen.share > 0.9, "{:.3} of the link", seen.share);
+    assert!(seen.dropped < 0.1, "{:.3} dropped", seen.dropped);
 }
 
 /// With any bursts: some look as if a policer had dropped for a while.
