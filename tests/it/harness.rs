@@ -81,3 +81,19 @@ pub fn pass(time: Duration) {
         thread::park_timeout(left);
     }
 }
+
+/// Returns a counter of the TcpExt rows of /proc/net/netstat.
+///
+/// # Errors
+/// When there is none of this name.
+pub fn extended_counter(netns: &Netns, name: &str) -> Result<u64> {
+    let text = netns.run(|| Ok(std::fs::read_to_string("/proc/thread-self/net/netstat")?))?;
+    let mut rows = text.lines().filter_map(|line| line.strip_prefix("TcpExt:"));
+    let names = rows.next().context("no names")?;
+    let values = rows.next().context("no values")?;
+    let mut fields = names.split_whitespace().zip(values.split_whitespace());
+    let (_, value) = fields
+        .find(|(field, _)| *field == name)
+        .context("no such counter")?;
+    Ok(value.parse()?)
+}

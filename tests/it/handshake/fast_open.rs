@@ -5,14 +5,14 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use pepd_sys::sockopt;
 use pepd_testbed::traffic::{self, accept, connect, listen, send_first};
-use pepd_testbed::{Family, Netns, Pepd, Stage, Via, World, require, wait_until};
+use pepd_testbed::{Family, Pepd, Stage, Via, World, require, wait_until};
 use rstest::rstest;
 use socket2::{Domain, SockRef, Socket, Type};
 
-use crate::harness::{LIMIT, PEPD};
+use crate::harness::{LIMIT, PEPD, extended_counter};
 
 /// Returns a stage whose leg to the server has Fast Open, a server that takes it, and its address.
 fn stage(family: Family) -> Result<(Stage, TcpListener, SocketAddr)> {
@@ -40,19 +40,6 @@ fn stage_with(family: Family, via: Via, config: &str) -> Result<(Stage, TcpListe
     sockopt::set_fast_open(listener.as_fd(), 16)?;
     let address = SocketAddr::new(World::server_address(family), listener.local_addr()?.port());
     Ok((stage, listener, address))
-}
-
-/// Returns a counter of the namespace's `TcpExt` row.
-fn counter(netns: &Netns, name: &str) -> Result<u64> {
-    let text = netns.run(|| Ok(fs::read_to_string("/proc/thread-self/net/netstat")?))?;
-    let mut rows = text.lines().filter_map(|line| line.strip_prefix("TcpExt:"));
-    let names = rows.next().context("no names")?;
-    let values = rows.next().context("no values")?;
-    let mut fields = names.split_whitespace().zip(values.split_whitespace());
-    let (_, value) = fields
-        .find(|(field, _)| *field == name)
-        .context("no such counter")?;
-    Ok(value.parse()?)
 }
 
 /// Makes one connection with a question and an answer; the first with a server brings the cookie.
@@ -117,14 +104,14 @@ fn the_first_words_travel_in_the_syn(
     let question: Vec<u8> = (0..=250).cycle().take(len).collect();
     ask(&stage, &listener, server, &question)?;
     assert_eq!(
-        counter(stage.world.hb(), "TCPFastOpenActive")?,
+        extended_counter(stage.world.hb(), "TCPFastOpenActive")?,
         0,
         "no cookie yet"
     );
     // Those of a client that says nothing for a while do not.
     wait_until(LIMIT, "three SYNs had data that the server took", || {
         ask(&stage, &listener, server, &question).unwrap();
-        counter(stage.world.server(), "TCPFastOpenPassive").is_ok_and(|taken| taken >= 3)
+        extended_counter(stage.world.server(), "TCPFastOpenPassive").is_ok_and(|taken| taken >= 3)
     })?;
     stage.finish()
 }
@@ -201,8 +188,11 @@ fn a_refused_syn_with_data_is_an_error_for_the_client(
 fn get_cookies(stage: &Stage, listener: &TcpListener, server: SocketAddr) -> Result<()> {
     ask_fast(stage, listener, server, b"for the client's cookie")?;
     ask_fast(stage, listener, server, b"for the box's")?;
-    assert_eq!(counter(stage.world.hb(), "TCPFastOpenPassive")?, 1);
-    assert_eq!(counter(stage.world.server(), "TCPFastOpenPassive")?, 0);
+    assert_eq!(extended_counter(stage.world.hb(), "TCPFastOpenPassive")?, 1);
+    assert_eq!(
+        extended_counter(stage.world.server(), "TCPFastOpenPassive")?,
+        0
+    );
     Ok(())
 }
 
@@ -221,7 +211,7 @@ fn a_held_syns_data_travels_in_the_upstream_syn(
     for again in 1..=3 {
         ask_fast(&stage, &listener, server, &question)?;
         assert_eq!(
-            counter(stage.world.server(), "TCPFastOpenPassive")?,
+            extended_counter(stage.world.server(), "TCPFastOpenPassive")?,
             again,
             "the upstream SYN had data"
         );
@@ -238,16 +228,25 @@ fn a_held_syn_with_another_cookie_keeps_its_data(
     let (mut stage, listener, server) = stage_end_to_end(family)?;
     get_cookies(&stage, &listener, server)?;
     ask_fast(&stage, &listener, server, b"all have their cookies")?;
-    assert_eq!(counter(stage.world.server(), "TCPFastOpenPassive")?, 1);
+    assert_eq!(
+        extended_counter(stage.world.server(), "TCPFastOpenPassive")?,
+        1
+    );
     let config = fs::read_to_string(stage.pepd.as_ref().unwrap().config_file())?;
     stage.pepd.take().unwrap().stop()?;
     // The box still has the server's cookie, the client that of a daemon that is gone.
     stage.pepd = Some(Pepd::start(PEPD, stage.world.hb(), &config)?);
     ask_fast(&stage, &listener, server, b"from whom?")?;
-    assert_eq!(counter(stage.world.server(), "TCPFastOpenPassive")?, 1);
+    assert_eq!(
+        extended_counter(stage.world.server(), "TCPFastOpenPassive")?,
+        1
+    );
     // And with the new one again.
     ask_fast(&stage, &listener, server, b"from me")?;
-    assert_eq!(counter(stage.world.server(), "TCPFastOpenPassive")?, 2);
+    assert_eq!(
+        extended_counter(stage.world.server(), "TCPFastOpenPassive")?,
+        2
+    );
     stage.finish()
 }
 
@@ -281,8 +280,11 @@ fn data_that_only_the_destination_took_arrives_once(
     // 1: as a client only. Existing listeners obey (tcp_try_fastopen).
     stage.world.hb().sysctl("net.ipv4.tcp_fastopen", "1")?;
     ask_fast(&stage, &listener, server, &[7; 1000])?;
-    assert_eq!(counter(stage.world.server(), "TCPFastOpenPassive")?, 1);
-    assert_eq!(counter(stage.world.hb(), "TCPFastOpenPassive")?, 1);
+    assert_eq!(
+        extended_counter(stage.world.server(), "TCPFastOpenPassive")?,
+        1
+    );
+    assert_eq!(extended_counter(stage.world.hb(), "TCPFastOpenPassive")?, 1);
     stage.finish()
 }
 

@@ -2,17 +2,18 @@
 //! daemon meanwhile.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use anyhow::{Result, ensure};
-use pepd_testbed::traffic::listen;
-use pepd_testbed::{Family, Stage, Via, World, require};
+use pepd_testbed::traffic::{accept, connect, listen};
+use pepd_testbed::{Family, Netns, Stage, Via, World, require};
 use rstest::rstest;
 
 use super::held_syn::{
     connect_meanwhile, connected, end_of_silence, held, nothing_is_held, silence, wait_for_gate,
     wait_for_readers,
 };
-use crate::harness::PEPD;
+use crate::harness::{PEPD, extended_counter};
 
 /// What happens to the daemon while a SYN is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +105,53 @@ fn a_reload_drops_nothing_that_is_held(
     end_of_silence(stage.world.server())?;
     connected(attempt, &listener)?.exchange(1000)?;
     stage.finish()
+}
+
+/// The capture holds SYNs some time before the relay's settings say so: what is answered in between has its verdict.
+#[rstest]
+fn whoever_is_held_while_a_reload_begins_to_hold_has_a_verdict(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    const TIMES: u32 = 6;
+    require!(root, program("nft"));
+    let mut stage = Stage::with_config(PEPD, &World::config())?;
+    let to = SocketAddr::new(World::server_address(family), 4000);
+    let listener = listen(stage.world.server(), to)?;
+    let daemon = stage.pepd.as_mut().unwrap();
+    let (mut again, mut connections) = (0, 0);
+    for _ in 0..TIMES {
+        daemon.reload(&World::early_config())?;
+        let before = syns_sent_again(stage.world.client())?;
+        let over = AtomicBool::new(false);
+        connections += std::thread::scope(|scope| -> Result<u64> {
+            let clients = scope.spawn(|| -> Result<u64> {
+                let mut count = 0;
+                while !over.load(Relaxed) {
+                    let client = connect(stage.world.client(), to)?;
+                    accept(&listener)?;
+                    drop(client);
+                    count += 1;
+                }
+                Ok(count)
+            });
+            let reloaded = daemon.reload(&World::config());
+            over.store(true, Relaxed);
+            let count = clients.join().unwrap();
+            reloaded?;
+            count
+        })?;
+        again += syns_sent_again(stage.world.client())? - before;
+    }
+    println!("{connections} connections, {again} SYNs sent again");
+    ensure!(connections > u64::from(TIMES), "{connections}");
+    // A busy machine may take a second for one.
+    ensure!(again < u64::from(TIMES) / 2, "{again} of {connections}");
+    stage.finish()
+}
+
+/// Returns how many SYNs a host has sent again.
+fn syns_sent_again(host: &Netns) -> Result<u64> {
+    extended_counter(host, "TCPSynRetrans")
 }
 
 /// A daemon that was paused must not take up SYNs whose connection has been established without it.

@@ -12,7 +12,7 @@ use pepd_testbed::{Family, Netns, Stage, Via, World, accepted, require, wait_unt
 use rstest::rstest;
 use socket2::{Domain, Socket, Type};
 
-use crate::harness::{LIMIT, PEPD};
+use crate::harness::{LIMIT, PEPD, extended_counter};
 
 /// The two sockets of a split connection, as `ss -tinomO` on the helper box prints them.
 #[derive(Debug)]
@@ -396,23 +396,4 @@ fn keepalive(line: &str) -> Option<u64> {
     let (minutes, seconds) = timer.split_once("min").unwrap_or(("0", timer));
     let seconds = seconds.split(|c: char| !c.is_ascii_digit()).next()?;
     Some(minutes.parse::<u64>().ok()? * 60 + seconds.parse().unwrap_or(0))
-}
-
-/// Returns a counter of the TcpExt rows of /proc/net/netstat.
-fn extended_counter(netns: &Netns, name: &str) -> Result<u64> {
-    let text = netns.run(|| Ok(std::fs::read_to_string("/proc/thread-self/net/netstat")?))?;
-    let mut rows = text.lines().filter_map(|line| line.strip_prefix("TcpExt:"));
-    let (names, values) = (
-        rows.next().context("no names")?,
-        rows.next().context("no values")?,
-    );
-    let at = names
-        .split_whitespace()
-        .position(|other| other == name)
-        .context("no counter")?;
-    Ok(values
-        .split_whitespace()
-        .nth(at)
-        .context("no value")?
-        .parse()?)
 }
