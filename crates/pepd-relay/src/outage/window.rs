@@ -42,6 +42,20 @@ const HELD_UP: Duration = Duration::from_millis(10);
 /// The least that a round trip is taken for: timers are not finer.
 const LEAST: Duration = Duration::from_millis(20);
 
+/// The segments that a leg may send in its least round trip, however little it delivered: it may have been new, or its
+/// last sample be of a lone segment that was answered after seconds. What is sent by a timeout does not wait for its time,
+/// but puts that of the next one off by its own (tcp_update_skb_after_send): at a rate by which a segment takes longer than
+/// a timeout the socket's time gets ahead by more each time, minutes in the end, and a leg that is paced afterwards, too,
+/// stands still for as long.
+const LEAST_SEGMENTS: u32 = 2;
+
+/// Returns the least that a leg may begin at, in bytes a second.
+fn least_rate(mss: u32, min_rtt: Duration) -> u64 {
+    let bytes = u128::from(LEAST_SEGMENTS) * u128::from(mss);
+    let rate = bytes * 1_000_000 / min_rtt.max(LEAST).as_micros();
+    u64::try_from(rate).unwrap_or(u64::MAX)
+}
+
 /// How fast legs may begin together.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Share {
@@ -92,13 +106,11 @@ impl<'s> Opener<'s> {
         let fd = socket.as_fd();
         let own = name(SockRef::from(&fd).tcp_congestion().ok()?);
         let before = sockopt::max_pacing_rate(fd).ok()?;
-        let rate = self
-            .share
-            .of(info.delivery_rate?, self.control.is_some())
-            .min(before);
-        if own.starts_with(b"pepd") || rate == 0 || info.min_rtt.is_none() {
+        let rate = self.share.of(info.delivery_rate?, self.control.is_some());
+        if own.starts_with(b"pepd") || rate == 0 {
             return None;
         }
+        let rate = rate.max(least_rate(info.mss, info.min_rtt?)).min(before);
         let is_bbr = own.starts_with(b"bbr");
         if self.control.is_none() && !is_bbr {
             return None;
@@ -227,6 +239,16 @@ fn name(mut given: Vec<u8>) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_segment_takes_no_longer_than_a_round_trip() {
+        for (mss, rtt) in [(1448, 600), (1448, 100), (536, 2)] {
+            let min_rtt = Duration::from_millis(rtt);
+            let takes = f64::from(mss) / least_rate(mss, min_rtt) as f64;
+            assert!(takes < min_rtt.max(LEAST).as_secs_f64(), "{takes} s");
+        }
+        assert_eq!(least_rate(u32::MAX, Duration::MAX), 0);
+    }
 
     #[test]
     fn all_together_begin_no_faster_than_the_link_carried() {
