@@ -186,6 +186,9 @@ impl Relay {
         let listener_room = listener::room(&listeners);
         let handshakes = &shared.handshakes;
         handshakes.set_capacity(pending, listener_room, source_prefix);
+        if remains.is_some() {
+            handshakes.succeed(now);
+        }
         shared.slots.note_relay(listeners.len(), generation, &key);
         let workers = start_workers(&shared, listeners, pipes, remains)?;
         for (worker, queue) in workers.iter().zip(queues.into_iter().flatten()) {

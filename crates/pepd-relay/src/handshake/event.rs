@@ -1,5 +1,7 @@
 //! What happens to the flow of a held SYN, and what is to be done then.
 
+use std::time::Instant;
+
 use pepd_packet::SequenceNumber;
 use pepd_telemetry::UnsplitReason;
 
@@ -20,6 +22,8 @@ pub(super) enum Event<P, U, D> {
         syn: P,
         /// Whether there is a place for it if it is the first of its flow.
         place: Place,
+        /// When the client's first one may have come, if it is the first that was seen.
+        begun: Instant,
     },
     /// The next SYN begins a new connection from the same port
     /// ([`State::is_port_reused`](super::machine::State::is_port_reused)).

@@ -42,12 +42,17 @@ impl<P, U, D> State<P, U, D> {
     /// Returns what becomes of a flow of which there is nothing, or no more than a memory.
     fn on_absent(self, event: Event<P, U, D>, now: Instant) -> Step<P, U, D> {
         match event {
-            Event::Syn { number, syn, place } => match self {
+            Event::Syn {
+                number,
+                syn,
+                place,
+                begun,
+            } => match self {
                 Self::Remembered(_, PastVerdict::Split) if place == Place::NoListener => {
                     Step::decide(self, syn, SynVerdict::Bypass(UnsplitReason::Backlog))
                 }
                 Self::Remembered(_, past) => Step::decide(self, syn, past.of_retransmits()),
-                _ => first_syn(number, syn, place, now),
+                _ => first_syn(number, syn, place, (begun, now)),
             },
             // Of a dial whose flow was taken from it meanwhile, on another worker.
             Event::DialStarted(dial) => Step {
@@ -86,8 +91,13 @@ impl<P, U, D> State<P, U, D> {
     }
 }
 
-/// Returns what becomes of the first SYN of a flow.
-fn first_syn<P, U, D>(number: SequenceNumber, syn: P, place: Place, now: Instant) -> Step<P, U, D> {
+/// Returns what becomes of the first SYN of a flow that was seen, where the first one of all may have come at `begun`.
+fn first_syn<P, U, D>(
+    number: SequenceNumber,
+    syn: P,
+    place: Place,
+    (begun, now): (Instant, Instant),
+) -> Step<P, U, D> {
     match place.ticket() {
         Ok(ticket) => Step {
             action: Action::Dial(ticket),
@@ -97,7 +107,7 @@ fn first_syn<P, U, D>(number: SequenceNumber, syn: P, place: Place, now: Instant
                 syn,
                 dial: None,
                 leg: LegSyn::Unsent,
-                first_syn: now,
+                first_syn: begun,
                 last_syn: now,
             }))
         },

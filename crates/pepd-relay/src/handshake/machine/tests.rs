@@ -64,6 +64,7 @@ fn events(state: &TestState) -> Vec<TestEvent> {
         number: NEW,
         syn: "syn",
         place,
+        begun: Instant::now(),
     };
     let mut places = vec![
         Place::Free(Ticket(2)),

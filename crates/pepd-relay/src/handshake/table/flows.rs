@@ -29,7 +29,15 @@ pub(super) struct Flows<P, U, D> {
     budget: ConnectBudget,
     history: SynHistory,
     turned_away: TurnedAway,
+    /// Until when a SYN that was not seen before may repeat one that came to whoever was here before.
+    successor_until: Option<Instant>,
 }
+
+/// The time for which clients' SYNs may repeat earlier ones (the longest interval of net.ipv4.tcp_syn_retries' usual
+/// six), and the time before the first that is seen at which such a client may have begun: at the last but one of its
+/// repetitions, when the next one is as far away.
+const REPEATED: Duration = Duration::from_secs(64);
+const BEFORE: Duration = Duration::from_secs(32);
 
 /// The verdict of a SYN that has made room for another.
 const ROUTED_FOR_ROOM: SynVerdict = SynVerdict::Bypass(UnsplitReason::Full);
@@ -53,7 +61,13 @@ impl<P: Debug, U: Debug, D: Dial> Flows<P, U, D> {
             budget: ConnectBudget::new(capacity, now),
             history: SynHistory::new(remembered(capacity), now),
             turned_away: TurnedAway::new(now),
+            successor_until: None,
         }
+    }
+
+    /// Takes SYNs for such as may have been repeated already, for a while: another process was here before.
+    pub(super) fn succeed(&mut self, now: Instant) {
+        self.successor_until = Some(now + REPEATED);
     }
 
     /// Takes another capacity; what is there stays until something new comes.
@@ -74,6 +88,8 @@ impl<P: Debug, U: Debug, D: Dial> Flows<P, U, D> {
         let ReceivedSyn { flow, number, .. } = syn;
         let mut evicted = self.end_if_port_reused(flow, number, now);
         let place = self.place_for(&syn, now);
+        let repeats = self.successor_until.is_some_and(|until| now < until);
+        let begun = repeats.then(|| now.checked_sub(BEFORE)).flatten();
         let state = self.states.remove(&flow).or_else(|| {
             let past = self.history.retransmitted(flow, number, now)?;
             Some(State::Remembered(number, past))
@@ -82,6 +98,7 @@ impl<P: Debug, U: Debug, D: Dial> Flows<P, U, D> {
             number,
             syn: syn.packet,
             place,
+            begun: begun.unwrap_or(now),
         };
         let action = self.advance(flow, state.unwrap_or(State::Unknown), event, now);
         if let Action::Dial(_) = action {

@@ -46,6 +46,12 @@ impl<P: Debug, U: Debug, D: Dial> Table<P, U, D> {
         }
     }
 
+    /// Has a client that is seen first stay for as long as one that has begun before: from `now` on this goes on in the
+    /// place of another process, whose held SYNs are repeated.
+    pub(crate) fn succeed(&self, now: Instant) {
+        self.lock().succeed(now);
+    }
+
     /// Takes another capacity, the number of handshakes that the listeners have room for, and whom
     /// one source is; what is there stays until something new comes.
     pub(crate) fn set_capacity(

@@ -214,6 +214,25 @@ fn a_client_that_sends_no_more_has_given_up() {
     );
 }
 
+/// One whose earlier SYNs came to the process before sends the next one as long after those as it has sent any.
+#[test]
+fn a_client_that_began_before_has_its_time() {
+    let start = Instant::now() + Duration::from_secs(60);
+    let after = |seconds| start + Duration::from_secs(seconds);
+    let table = Strings::new(4, SourcePrefix::NETWORK, start);
+    table.succeed(start);
+    new(&table, from(1, 1), "31 s after its first", start);
+    assert_eq!(table.expire(after(65)), Evicted::default());
+    // Who is seen first after that has begun then.
+    new(&table, from(1, 2), "its first", after(65));
+    let given_up = [
+        ("31 s after its first", SynVerdict::Silence),
+        ("its first", SynVerdict::Silence),
+    ];
+    assert_eq!(table.expire(after(69)).packets, given_up[..1]);
+    assert_eq!(table.expire(after(70)).packets, given_up[1..]);
+}
+
 #[test]
 fn what_repeats_a_routed_syn_is_routed() {
     let now = Instant::now();
