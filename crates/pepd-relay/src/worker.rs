@@ -108,6 +108,11 @@ impl LinkControl {
         self.links.set_rate(leg, rate);
     }
 
+    /// Returns what the leg's connections delivered when its link went, all together: as fast they go on.
+    pub fn delivered(&self, leg: &str) -> Rate {
+        Rate(self.links.noted(leg).saturating_mul(8))
+    }
+
     fn tell(&self, command: impl Fn() -> Command) {
         for worker in &self.workers {
             // A worker that is gone shows in `responsive`.

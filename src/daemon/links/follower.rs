@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio::time::sleep_until;
 
 use super::dlep::Modems;
-use super::link::Link;
+use super::link::{Link, beside};
 use super::noted::LinkNotes;
 use super::orders::Order;
 use super::record::{Heard, State};
@@ -357,7 +357,8 @@ impl Follower {
                     _ => None,
                 };
                 let said = said.and_then(|said| said.metrics.transmit.map(Rate));
-                Report::Up(link.rate.or(said))
+                let split = self.relay.delivered(leg);
+                Report::Up(link.rate.or(said).map(|rate| beside(rate, split)))
             }
             State::GoingDown => Report::GoingDown(left),
             State::Gone => Report::Gone(left),

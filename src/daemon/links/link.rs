@@ -116,3 +116,26 @@ pub(super) fn seconds(time: SystemTime) -> f64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH);
     since.unwrap_or_default().as_secs_f64()
 }
+
+/// Returns how fast what was held goes on over a link of this rate, beside connections that are split and go on at what
+/// they delivered: an eighth of it at least.
+pub(super) fn beside(rate: Rate, split: Rate) -> Rate {
+    Rate(rate.0.saturating_sub(split.0).max(rate.0 / 8))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_held_and_what_is_split_go_on_at_the_links_rate_together() {
+        let rate = Rate(8_000_000);
+        for (split, held) in [
+            (0, 8_000_000),
+            (3_000_000, 5_000_000),
+            (9_000_000, 1_000_000),
+        ] {
+            assert_eq!(beside(rate, Rate(split)), Rate(held));
+        }
+    }
+}
