@@ -1,5 +1,6 @@
 //! How long a link that is back stays empty: on the guest's virtual clock.
 
+use std::io::Write as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -335,6 +336,56 @@ fn a_link_that_is_back_is_used_at_once(
         "{family}, {flows} flows, {control:?}: {:.3} of the rate while the link was up, {up:?}",
         share(all, up)
     );
+    let (status, log) = daemon.stop()?;
+    ensure!(status.success(), "{log}");
+    Ok(())
+}
+
+/// A leg whose last segment was answered after seconds, as over a link that was gone without anybody's knowing,
+/// delivered next to nothing by that. After the next outage, which is told, what then waits goes on at once all the same,
+/// though the leg has a rate and is paced for good.
+#[rstest]
+fn who_hardly_delivered_goes_on_at_once(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    const BYTES: usize = 200_000;
+    require!(root, virtual_time, program("nft"));
+    let shape = |delay| Shape::new(delay, Rate::mbit(RATE));
+    let world = World::emulated(shape(NEAR), shape(FAR))?;
+    let socket = world.admin_socket();
+    let config = World::config().replace("\"cubic\"", "\"cubic\"\nrate = \"3900kbit\"");
+    let daemon = Pepd::start(PEPD, world.hb(), &format!("{config}\n{}", world.admin()))?;
+    let pair = world.pair(family)?;
+    pair.exchange(10_000)?;
+    pair.server.set_nonblocking(true)?;
+    // Nobody tells of this one.
+    world.server().sh(LOSE)?;
+    (&pair.client).write_all(b"?")?;
+    pass(OUTAGE / 2);
+    world.server().sh(RESTORE)?;
+    let come = |bytes: usize, limit: Duration| -> Result<Duration> {
+        let begun = Instant::now();
+        let mut taken = 0;
+        while taken < bytes {
+            taken += take(&pair.server)?;
+            ensure!(
+                begun.elapsed() < limit,
+                "{taken} of {bytes} bytes after {limit:?}"
+            );
+            pass(Duration::from_millis(1));
+        }
+        Ok(begun.elapsed())
+    };
+    come(1, 2 * OUTAGE)?;
+    world.server().sh(LOSE)?;
+    tell(&socket, "gone")?;
+    (&pair.client).write_all(&vec![b'.'; BYTES])?;
+    pass(OUTAGE);
+    world.server().sh(RESTORE)?;
+    tell(&socket, "up")?;
+    // At the whole rate it takes less than half a second.
+    let took = come(BYTES, Duration::from_secs(3))?;
+    println!("{family}: {took:?}");
     let (status, log) = daemon.stop()?;
     ensure!(status.success(), "{log}");
     Ok(())
