@@ -296,7 +296,7 @@ impl View for StatusView {
         let (routed, guards) = self.kernel();
         let flows = self.named_flows(now);
         let legs = table.leg_states(now);
-        let advice = advise(&pairs, &flows, &configured.legs, &legs);
+        let advice = advise(&pairs, &flows, &configured.legs, &legs, &self.links.away());
         let automatic = configured.automatic.iter();
         Status {
             api: API_VERSION,
@@ -379,6 +379,7 @@ impl View for StatusView {
             LegSecondFacts {
                 capacity: configured.capacity(leg, path),
                 path,
+                was_gone: self.links.was_gone(leg),
             }
         };
         self.observer.flows().end_leg_second(Instant::now(), facts);

@@ -8,7 +8,7 @@ use pepd_telemetry::Counters;
 use crate::view::View;
 use crate::wire::{
     API_VERSION, ArrivalSnapshot, AutoBuffers, BufferFigures, BufferSum, CampusReadiness,
-    CampusSnapshot, ChosenControl, Compared, Confinement, CountedReason, DaemonState,
+    CampusSnapshot, Carried, ChosenControl, Compared, Confinement, CountedReason, DaemonState,
     DirectionPoint, DirectionSnapshot, Fit, FlowHistory, FlowSnapshot, FoundRate, GainInterval,
     Goodput, GuardDrops, HandshakeMode, Held, HistoryPoint, HistoryStep, LegBuffers, LegHistory,
     LegHistoryPoint, LegPoint, LegSnapshot, LegState, LimitUse, LinkReport, LinkState, Liveness,
@@ -430,6 +430,10 @@ fn legs() -> Vec<LegState> {
             p95,
             added,
             samples: 4800,
+        }),
+        carried: loaded.map(|_| Carried {
+            median: (sent * (1.0 - resent.unwrap_or(0.0))).round(),
+            bytes: bytes(sent * 30.0),
         }),
     };
     vec![

@@ -38,7 +38,7 @@ pub use flow::{
 };
 pub use history::POINTS_PER_FLOW;
 pub use legs::{
-    BUSY, HistoryStep, LegHistory, LegHistoryPoint, LegSecondFacts, LegState, LoadedRtt,
+    BUSY, Carried, HistoryStep, LegHistory, LegHistoryPoint, LegSecondFacts, LegState, LoadedRtt,
     MINUTES_PER_LEG, PathPoint, RateLimit, SECONDS_PER_LEG,
 };
 pub use measurements::{

@@ -1,7 +1,7 @@
 //! Whether a leg's round trips are far above the least while it is busy, and what helps.
 
 use super::LegFacts;
-use crate::wire::{LegState, LoadedRtt};
+use crate::wire::{Carried, LegState, LoadedRtt};
 
 /// What load adds to round trips, in seconds, from which on people feel it; and the same as a part of what they
 /// are without.
@@ -10,6 +10,9 @@ const FAR: f64 = 0.5;
 
 /// Connection-seconds under load without which nothing is known.
 const ENOUGH: u64 = 10;
+
+/// What a leg carries in its busy time without which its rate is not known: bytes.
+const LITTLE: u64 = 250_000;
 
 /// A connection that has so much of what its leg carries is as good as alone.
 const ALONE: f64 = 0.8;
@@ -28,8 +31,14 @@ fn far_above(state: &LegState) -> Option<LoadedRtt> {
     (loaded.samples >= ENOUGH && is_far).then_some(loaded)
 }
 
+/// Returns what a leg carries while it is busy, in bits a second; none where it has carried next to nothing.
+fn carries(state: &LegState) -> Option<f64> {
+    let enough = |carried: &Carried| carried.bytes >= LITTLE;
+    Some(state.carried.filter(enough)?.median)
+}
+
 /// Says that a leg's round trips are far above the least while it is busy, and what helps; none where they are
-/// not. `control` is its congestion control, `most` the goodput of the connection that has most of it, in bits a
+/// not, or nobody knows what it carried meanwhile. `control` is its congestion control, `most` the goodput of the connection that has most of it, in bits a
 /// second.
 pub(super) fn finding(
     state: &LegState,
@@ -37,7 +46,7 @@ pub(super) fn finding(
     control: Option<&str>,
     most: f64,
 ) -> Option<String> {
-    let loaded = far_above(state)?;
+    let (loaded, carried) = (far_above(state)?, carries(state)?);
     let again = state.resent.filter(|share| *share >= super::LOSSY);
     let again = again.map_or_else(String::new, |share| {
         format!(" and {:.1} % of its bytes are sent again", share * 100.0)
@@ -49,7 +58,6 @@ pub(super) fn finding(
         time(loaded.added),
     );
     let name = &state.leg;
-    let carried = state.sent * (1.0 - state.resent.unwrap_or(0.0));
     let below = rate(carried * WITH_HEADERS * JUST_BELOW);
     let given = facts.and_then(|facts| facts.rate);
     let is_alone = most >= ALONE * carried;

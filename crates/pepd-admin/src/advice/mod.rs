@@ -5,8 +5,10 @@ mod held_back;
 mod load;
 mod model;
 mod no_gain;
+mod sizes;
 
 use self::model::{Enough, Measured};
+use self::sizes::{ceil, more, size};
 use crate::wire::{
     FlowSnapshot, LegSnapshot, LegState, PairDirection, PairLeg, PairSnapshot, SizedBy,
 };
@@ -61,20 +63,27 @@ const LOSS_BASED: [&str; 8] = [
     "scalable",
 ];
 
-/// Sentences for an operator, the most important first; none where the figures support none.
+/// Sentences for an operator, the most important first; none where the figures support none. `away` are the legs
+/// whose link was gone in the last ten seconds: of these, what waited says nothing.
 pub fn advise(
     pairs: &[PairSnapshot],
     flows: &[FlowSnapshot],
     legs: &[LegFacts],
     states: &[LegState],
+    away: &[String],
 ) -> Vec<String> {
     let seen = Seen {
         flows,
         legs,
         states,
     };
+    let is_there = |pair: &&PairSnapshot| {
+        let legs = [&pair.client_leg, &pair.upstream_leg];
+        !legs.iter().any(|leg| away.contains(&leg.profile))
+    };
     let mut findings: Vec<_> = pairs
         .iter()
+        .filter(is_there)
         .flat_map(|pair| {
             [Way::Down, Way::Up]
                 .into_iter()
@@ -423,34 +432,6 @@ impl<'a> Direction<'a> {
          end would help"
             .to_owned()
     }
-}
-
-/// Returns what to set where a leg's buffer is too small, and nothing says by how much.
-fn more(name: &str, buffer: u64) -> String {
-    let least = size(buffer.saturating_mul(2));
-    format!(
-        "set [leg.{name}] buffer = \"auto\", which follows what its path needs, or \"{least}\" or more"
-    )
-}
-
-/// Bytes as the configuration writes them: no less than they are.
-fn size(bytes: u64) -> String {
-    const KIB: u64 = 1 << 10;
-    const MIB: u64 = 1 << 20;
-    if bytes >= 10 * MIB || (bytes >= MIB && bytes.is_multiple_of(MIB)) {
-        format!("{}MiB", bytes.div_ceil(MIB))
-    } else {
-        format!("{}KiB", bytes.div_ceil(KIB))
-    }
-}
-
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a cast from f64 saturates, and the product of a rate and a time is not negative"
-)]
-fn ceil(bytes: f64) -> u64 {
-    bytes.ceil() as u64
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@ mod held_back;
 
 use super::*;
 use crate::wire::{
-    BufferFigures, DirectionSnapshot, Goodput, HandshakeMode, LegBuffers, LinkReport, LoadedRtt,
-    PhaseSeconds, QueueBytes, TcpFigures,
+    BufferFigures, Carried, DirectionSnapshot, Goodput, HandshakeMode, LegBuffers, LinkReport,
+    LoadedRtt, PhaseSeconds, QueueBytes, TcpFigures,
 };
 
 /// What a case says of the last ten seconds; the rest is ordinary.
@@ -24,6 +24,8 @@ struct Case {
     window_limited: f64,
     /// The leg near, as all its connections have shown it.
     near: Option<LegState>,
+    /// The legs whose link was gone lately.
+    away: Vec<String>,
 }
 
 const ORDINARY: Case = Case {
@@ -39,6 +41,7 @@ const ORDINARY: Case = Case {
     buffer_limited: 0.0,
     window_limited: 0.0,
     near: None,
+    away: Vec::new(),
 };
 
 fn advice(case: &Case) -> Vec<String> {
@@ -78,7 +81,7 @@ fn advice(case: &Case) -> Vec<String> {
     };
     let states: Vec<_> = case.near.clone().into_iter().collect();
     let legs = [facts("near"), facts("far")];
-    advise(&[pair], &[flow(case)], &legs, &states)
+    advise(&[pair], &[flow(case)], &legs, &states, &case.away)
 }
 
 fn flow(case: &Case) -> FlowSnapshot {
@@ -262,7 +265,69 @@ fn near(least: f64, loaded: Option<f64>, resent: f64) -> LegState {
             added: median - least,
             samples: 300,
         }),
+        carried: loaded.map(|_| Carried {
+            median: 50e6,
+            bytes: 400_000_000,
+        }),
     }
+}
+
+/// An upload of 8 Mbit/s that ended eleven seconds ago, and one that goes on.
+#[test]
+fn the_rate_that_is_named_is_that_of_the_busy_time() {
+    let busy = Carried {
+        median: 7.7e6,
+        bytes: 10_000_000,
+    };
+    let after = |sent, carried| LegState {
+        sent,
+        carried,
+        ..near(0.1, Some(0.9), 0.0)
+    };
+    let idle = |near| Case {
+        phases: [0.0, 0.0, 0.0],
+        goodput: 0.0,
+        near: Some(near),
+        ..ORDINARY
+    };
+    for sent in [0.0, 760e3] {
+        let text = sentence(&idle(after(sent, Some(busy))));
+        assert!(
+            text.starts_with("[leg.near]: while it is busy its round trips take 900 ms")
+                && text.contains(
+                    "\"fixed-rate\" with rate = \"7730kbit\", just below what it carries"
+                ),
+            "{text}"
+        );
+    }
+    let goes_on = Case {
+        goodput: 7.6e6,
+        near: Some(after(7.7e6, Some(busy))),
+        ..ORDINARY
+    };
+    assert!(sentence(&goes_on).contains("set [leg.near] rate = \"7730kbit\", just below"));
+    // Nobody knows, or it was next to nothing.
+    let little = Carried {
+        median: 4e3,
+        bytes: 20_000,
+    };
+    for carried in [None, Some(little)] {
+        let none: Vec<String> = Vec::new();
+        assert_eq!(advice(&idle(after(0.0, carried))), none);
+    }
+}
+
+/// What waited for a link that was gone waited for no queue.
+#[test]
+fn an_outage_is_no_bottleneck() {
+    let of = |leg: &str| Case {
+        away: vec![leg.to_owned()],
+        ..ORDINARY
+    };
+    let none: Vec<String> = Vec::new();
+    assert_eq!(advice(&of("near")), none);
+    assert_eq!(advice(&of("far")), none);
+    assert_eq!(advice(&of("another")).len(), 1);
 }
 
 #[test]
@@ -627,7 +692,7 @@ fn figures_that_support_nothing_give_no_advice() {
     for case in [free, few_bytes, nothing, little_time] {
         assert_eq!(advice(&case), none);
     }
-    assert_eq!(advise(&[], &[], &[], &[]), none);
+    assert_eq!(advise(&[], &[], &[], &[], &[]), none);
 }
 
 #[test]

@@ -35,11 +35,11 @@ pub use moves::{
 };
 pub use peers::{GuardDrops, Liveness, PeerState};
 pub use pepd_telemetry::{
-    ArrivalSnapshot, BufferFigures, CountedFailure, DirectionPoint, DirectionSnapshot, FlowHistory,
-    FlowSnapshot, Goodput, HandshakeMode, HistoryPoint, HistoryStep, LegBuffers, LegHistory,
-    LegHistoryPoint, LegPoint, LegSnapshot, LegState, LinkReport, LoadedRtt, PairDirection,
-    PairLeg, PairSnapshot, PathPoint, Phase, PhaseSeconds, QueueBytes, RateLimit, Side, SizedBy,
-    TcpFigures,
+    ArrivalSnapshot, BufferFigures, Carried, CountedFailure, DirectionPoint, DirectionSnapshot,
+    FlowHistory, FlowSnapshot, Goodput, HandshakeMode, HistoryPoint, HistoryStep, LegBuffers,
+    LegHistory, LegHistoryPoint, LegPoint, LegSnapshot, LegState, LinkReport, LoadedRtt,
+    PairDirection, PairLeg, PairSnapshot, PathPoint, Phase, PhaseSeconds, QueueBytes, RateLimit,
+    Side, SizedBy, TcpFigures,
 };
 pub use problem::{ErrorBody, Problem};
 pub use rates::{FoundRate, RateState};

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use super::history::History;
 use super::round_trips::RoundTrips;
 use super::second::LegLook;
-use super::snapshot::{HistoryStep, LegHistory, LegHistoryPoint, LegState, LoadedRtt, PathPoint};
+use super::snapshot::{
+    Carried, HistoryStep, LegHistory, LegHistoryPoint, LegState, LoadedRtt, PathPoint,
+};
 use crate::measurements::Distribution;
 
 /// The part of what a leg is known to carry, from 0 to 1, from which on it is busy though nothing waits.
@@ -22,6 +24,9 @@ const PART: Duration = Duration::from_secs(30);
 /// new, and nobody may be there to end it.
 const MOST: usize = 4096;
 
+/// The busy seconds of a part whose rates are kept: more than there are, unless seconds are ended too often.
+const MOST_RATES: usize = 64;
+
 /// What is known of a leg's second beside what its sockets show.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LegSecondFacts {
@@ -29,6 +34,9 @@ pub struct LegSecondFacts {
     pub capacity: Option<f64>,
     /// What was known of its path; none without `congestion = "find-rate"`, and while it is not used.
     pub path: Option<PathPoint>,
+    /// Whether its link was gone for some of it, or a moment before: what was sent and how long that took say
+    /// nothing of the leg then.
+    pub was_gone: bool,
 }
 
 /// One leg.
@@ -76,6 +84,9 @@ struct Part {
     /// Round trips of busy seconds, and by how much they were longer than the connection's least.
     loaded: RoundTrips,
     added: RoundTrips,
+    /// What was carried in each busy second, in bits a second, and in all of them, in bytes.
+    rates: Vec<f64>,
+    carried: u64,
 }
 
 impl LegMeter {
@@ -125,7 +136,7 @@ impl LegMeter {
         let seconds = span.as_secs_f64().max(0.001);
         let sent = 8.0 * float(running.sent) / seconds;
         let is_full = facts.capacity.is_some_and(|most| sent > BUSY * most);
-        let is_busy = running.sent > 0 && (running.is_backlogged || is_full);
+        let is_busy = running.sent > 0 && (running.is_backlogged || is_full) && !facts.was_gone;
         let part = state.part(self.number(now));
         part.sent += running.sent;
         part.resent += running.resent;
@@ -136,6 +147,7 @@ impl LegMeter {
                 part.added.add(*added);
                 self.loaded.observe(*rtt);
             }
+            part.carry(running.sent.saturating_sub(running.resent), seconds);
             state.busy += seconds;
         }
         state.seconds.push_back((now, span, running.sent));
@@ -173,6 +185,7 @@ impl LegMeter {
         });
         let (mut loaded, mut added) = (RoundTrips::default(), RoundTrips::default());
         let (mut sent, mut resent) = (0, 0);
+        let carried = state.carried();
         for part in &state.parts {
             loaded.merge(&part.loaded);
             added.merge(&part.added);
@@ -193,6 +206,7 @@ impl LegMeter {
                 added: fine(added.quantile(0.5), 1e6),
                 samples: loaded.len(),
             }),
+            carried,
         }
     }
 
@@ -212,6 +226,16 @@ impl LegMeter {
     fn lock(&self) -> MutexGuard<'_, State> {
         // A panic while it is held leaves at worst a figure that is off.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Part {
+    /// Notes what was carried in a busy second. Where all of it was sent again nobody knows whether it was.
+    fn carry(&mut self, bytes: u64, seconds: f64) {
+        if bytes > 0 && self.rates.len() < MOST_RATES {
+            self.rates.push(8.0 * float(bytes) / seconds);
+            self.carried += bytes;
+        }
     }
 }
 
@@ -237,6 +261,17 @@ impl State {
         }
         let last = self.parts.len() - 1;
         &mut self.parts[last]
+    }
+
+    /// Returns what the busy seconds of the last five minutes carried.
+    fn carried(&self) -> Option<Carried> {
+        let parts = self.parts.iter();
+        let mut rates: Vec<f64> = parts.flat_map(|part| part.rates.iter().copied()).collect();
+        rates.sort_by(f64::total_cmp);
+        Some(Carried {
+            median: rates.get(rates.len() / 2)?.round(),
+            bytes: self.parts.iter().map(|part| part.carried).sum(),
+        })
     }
 
     fn least(&self) -> Option<f64> {

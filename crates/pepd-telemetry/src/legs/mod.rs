@@ -22,7 +22,7 @@ pub(crate) use self::meter::LegMeter;
 pub use self::meter::{BUSY, LegSecondFacts};
 pub(crate) use self::second::LegLook;
 pub use self::snapshot::{
-    HistoryStep, LegHistory, LegHistoryPoint, LegState, LoadedRtt, PathPoint, RateLimit,
+    Carried, HistoryStep, LegHistory, LegHistoryPoint, LegState, LoadedRtt, PathPoint, RateLimit,
 };
 use crate::measurements::Measurements;
 

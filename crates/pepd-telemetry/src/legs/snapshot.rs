@@ -19,12 +19,26 @@ pub struct LegState {
     /// See `sent_bytes`.
     pub resent_bytes: u64,
     /// The seconds since the start in which it was busy: a connection had more to send than the leg took
-    /// for most of the second, or more than three quarters of what it is known to carry were sent.
+    /// for most of the second, or more than three quarters of what it is known to carry were sent. Seconds in
+    /// which its link was gone are none, nor the first ones after that.
     pub busy_seconds: f64,
     /// The least round trip of a connection in the last five minutes, in seconds: that of the idle leg.
     pub least_rtt: Option<f64>,
     /// The round trips of its busy seconds in the last five minutes; none where it was not busy.
     pub loaded_rtt: Option<LoadedRtt>,
+    /// What it carried in these seconds; none where nothing new was sent in them.
+    #[serde(default)]
+    pub carried: Option<Carried>,
+}
+
+/// What a leg carried in its busy seconds of the last five minutes: what was sent, without what was sent again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Carried {
+    /// The median of these seconds, in bits of payload a second.
+    pub median: f64,
+    /// The bytes of all of them.
+    pub bytes: u64,
 }
 
 /// The round trips of a leg while it is busy: a sample for each second and connection that sent something

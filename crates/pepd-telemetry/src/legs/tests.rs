@@ -98,12 +98,59 @@ fn a_leg_is_busy_where_three_quarters_of_what_it_carries_are_sent() {
     let mut leg = Leg::new();
     let facts = |capacity| LegSecondFacts {
         capacity: Some(capacity),
-        path: None,
+        ..LegSecondFacts::default()
     };
     leg.second(&[look(0, 0.03, 0)], facts(12e6));
     assert_eq!(leg.state().loaded_rtt, None);
     leg.second(&[look(1, 0.03, 0)], facts(10e6));
     assert_eq!(leg.state().loaded_rtt.unwrap().samples, 1);
+}
+
+/// What it carried while it was busy does not fade with what came after.
+#[test]
+fn what_is_carried_is_that_of_busy_seconds() {
+    let mut leg = Leg::new();
+    for second in 0..10 {
+        leg.second(&[look(second, 0.3, 100_000)], LegSecondFacts::default());
+    }
+    for second in 10..30 {
+        leg.second(&[look(second, 0.02, 0)], LegSecondFacts::default());
+    }
+    for _ in 0..10 {
+        leg.second(&[], LegSecondFacts::default());
+    }
+    let state = leg.state();
+    let carried = Carried {
+        median: 7_920_000.0,
+        bytes: 9_900_000,
+    };
+    assert_eq!((state.sent, state.carried), (0.0, Some(carried)));
+}
+
+/// A connection has more to send than a link takes that is gone, and tells round trips as long as the outage when
+/// it is back.
+#[test]
+fn a_leg_whose_link_is_gone_is_not_busy() {
+    let mut leg = Leg::new();
+    let gone = LegSecondFacts {
+        was_gone: true,
+        ..LegSecondFacts::default()
+    };
+    for second in 0..10 {
+        leg.second(&[look(second, 12.0, 100_000)], gone);
+    }
+    let state = leg.state();
+    assert_eq!((state.loaded_rtt, state.carried), (None, None));
+    assert!(state.busy_seconds < 0.001 && state.sent > 0.0);
+    // Where nobody tells, what is sent again and again is not carried.
+    let again = LegLook {
+        sent: 1448,
+        resent: 1448,
+        is_backlogged: true,
+        ..LegLook::default()
+    };
+    leg.second(&[again], LegSecondFacts::default());
+    assert_eq!(leg.state().carried, None);
 }
 
 #[test]
@@ -158,6 +205,7 @@ fn a_second_is_a_point_if_something_was_sent_or_the_path_is_in_use() {
     let facts = LegSecondFacts {
         capacity: Some(9e6),
         path: Some(path),
+        was_gone: false,
     };
     leg.second(&[], facts);
     let history = leg.legs.history("radio", HistoryStep::Second, 0.0).unwrap();
