@@ -13,6 +13,8 @@ use crate::harness::{LIMIT, PEPD};
 #[case::an_outage_told_too_late("link radio gone --for 10s", "going-down")]
 #[case::an_outage_too_long("link radio going-down --for 2days", "up to a day")]
 #[case::no_time("link radio going-down --for nonsense", "up to a day")]
+#[case::as_good_as_no_time("link radio going-down --for 1ns", "a millisecond at least")]
+#[case::no_time_at_all("link radio going-down --for 0s", "a millisecond at least")]
 #[case::less_than_no_time("link radio going-down --for -5s", "up to a day")]
 #[case::no_number("flow abc", "an ID is a number")]
 #[case::no_legs("model", "--in LEG")]

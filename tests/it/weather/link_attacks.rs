@@ -41,7 +41,8 @@ fn nonsense_is_refused_and_changes_nothing() -> Result<()> {
     let stage = open(Via::Pepd, "")?;
     let long = "x".repeat(5000);
     let times = [
-        "-1", "nan", "inf", "-inf", "1e308", "86401", "", "1s", "0x10", "1e", "%00", &long,
+        "-1", "nan", "inf", "-inf", "1e308", "86401", "", "1s", "0x10", "1e", "%00", "0", "-0",
+        "1e-300", "0.0009", &long,
     ];
     for time in times {
         let refused = post(&stage, &format!("going-down?leg=wan&for={time}")).unwrap_err();
@@ -50,6 +51,9 @@ fn nonsense_is_refused_and_changes_nothing() -> Result<()> {
             "{time}: {refused}"
         );
     }
+    let refused = post(&stage, "going-down?leg=wan&for=abc").unwrap_err();
+    let says = "seconds are expected, without a unit, such as 10";
+    assert!(refused.to_string().contains(says), "{refused}");
     for words in [
         "gone",
         "gone?leg=",
@@ -72,6 +76,7 @@ fn nonsense_is_refused_and_changes_nothing() -> Result<()> {
         "wan going-down --for -1s",
         "wan going-down --for nan",
         "wan going-down --for 2d",
+        "wan going-down --for 1ns",
         "wan going-down --for 99999999999999999999s",
         "wan",
         "'' gone",
@@ -81,7 +86,7 @@ fn nonsense_is_refused_and_changes_nothing() -> Result<()> {
     }
     assert_eq!(link(&stage)?, Value::Null);
     // As short and as long as it may be.
-    post(&stage, "going-down?leg=wan&for=0")?;
+    post(&stage, "going-down?leg=wan&for=0.001")?;
     post(&stage, "going-down?leg=wan&for=86400")?;
     assert_eq!(link(&stage)?["state"], "going-down");
     post(&stage, "up?leg=wan")?;
@@ -95,8 +100,8 @@ fn nonsense_is_refused_and_changes_nothing() -> Result<()> {
 #[rstest]
 #[case::gone_and_up(&["gone", "up"])]
 #[case::about_to_go_and_up(&["going-down", "up"])]
-#[case::about_to_go_for_no_time(&["going-down?for=0"])]
-#[case::gone_for_no_time(&["gone", "going-down?for=0"])]
+#[case::about_to_go_for_no_time(&["going-down?for=0.001"])]
+#[case::gone_for_no_time(&["gone", "going-down?for=0.001"])]
 #[case::all_of_it(&["going-down?for=1", "gone", "gone", "up", "up"])]
 fn a_script_that_runs_wild_is_bounded(#[case] words: &[&str]) -> Result<()> {
     const TIMES: usize = 2_000;

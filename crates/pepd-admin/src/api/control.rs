@@ -69,7 +69,11 @@ pub enum NotMoved {
 #[derive(Clone, Debug)]
 pub struct ControlSender(mpsc::Sender<ControlRequest>);
 
-/// The longest time for which a link can be said to be gone.
+/// The shortest time for which a link can be said to be gone: one that is over before anybody has heard of it
+/// would say that the link is up.
+const SHORTEST_OUTAGE: Duration = Duration::from_millis(1);
+
+/// The longest such time.
 const LONGEST_OUTAGE: Duration = Duration::from_secs(24 * 3600);
 
 /// The number of requests that may wait; any more are refused.
@@ -160,9 +164,10 @@ pub(super) async fn link(
             ),
         ));
     };
+    let possible = SHORTEST_OUTAGE..=LONGEST_OUTAGE;
     let time = match seconds.map(Duration::try_from_secs_f64) {
         None => None,
-        Some(Ok(time)) if report == LinkReport::GoingDown && time <= LONGEST_OUTAGE => Some(time),
+        Some(Ok(time)) if report == LinkReport::GoingDown && possible.contains(&time) => Some(time),
         Some(_) => return Err(no_such_time()),
     };
     let wanted = leg.clone();
@@ -230,7 +235,8 @@ fn no_such_time() -> Problem {
     Problem::new(
         StatusCode::BAD_REQUEST,
         "that is no time for which a link may be gone",
-        "only `going-down` has one, up to a day (`--for 10s`; in the API seconds, without a unit: for=10)",
+        "only `going-down` has one, from a millisecond up to a day (`--for 10s`; in the API seconds, without a \
+         unit: for=10)",
     )
 }
 

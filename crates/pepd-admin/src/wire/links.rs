@@ -1,7 +1,8 @@
 //! The links under the legs, and whether they are there.
 
 use pepd_telemetry::LinkReport;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// The link under one leg.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -91,7 +92,20 @@ pub struct Held {
 pub struct LinkQuery {
     /// That under this leg.
     pub leg: String,
-    /// The seconds after which it will be there again; only of one that is going down.
-    #[serde(rename = "for", default, skip_serializing_if = "Option::is_none")]
+    /// The seconds after which it will be there again, from 0.001 to 86,400; only of one that is going down.
+    #[serde(
+        rename = "for",
+        default,
+        deserialize_with = "seconds",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub seconds: Option<f64>,
+}
+
+/// Reads seconds of a query, where everything is text.
+fn seconds<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
+    let seconds = String::deserialize(from)?.parse();
+    seconds
+        .map(Some)
+        .map_err(|_| D::Error::custom("seconds are expected, without a unit, such as 10"))
 }
