@@ -388,7 +388,9 @@ fn link_time(text: &str) -> Result<Duration, String> {
     const DAY: Duration = Duration::from_hours(24);
     let time = humantime::parse_duration(text).ok();
     let time = time.filter(|time| (LEAST..=DAY).contains(time));
-    time.ok_or_else(|| "a link is gone for a millisecond at least, up to a day, such as 10s".to_owned())
+    time.ok_or_else(|| {
+        "a link is gone for a millisecond at least, up to a day, such as 10s".to_owned()
+    })
 }
 
 fn link_reports() -> impl TypedValueParser<Value = LinkReport> {

@@ -2,7 +2,9 @@
 
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
-use pepd_config::{Action, Buffer, Config, Congestion, Dscp, Handshake, Leg, Split, Via};
+use pepd_config::{
+    Action, Buffer, Config, Congestion, Dscp, Handshake, Leg, Split, Via, WhileGone,
+};
 
 use crate::cli::Check;
 use crate::config_file;
@@ -164,6 +166,11 @@ fn more(leg: &Leg) -> String {
     }
     if let Some(time) = leg.rto_max {
         more.push(format!("repeats after {time:?} at most"));
+    }
+    match leg.while_gone {
+        WhileGone::Wait => {}
+        WhileGone::Refuse => more.push("refuses while its link is gone".to_owned()),
+        WhileGone::Route => more.push("routes while its link is gone".to_owned()),
     }
     more.join(", ")
 }

@@ -118,6 +118,7 @@ fn by_reason<R: Reason>(
 fn failure_name(failure: HeldSynFailure) -> String {
     match failure {
         HeldSynFailure::Refused => "refusals_passed_on".to_owned(),
+        HeldSynFailure::LinkGone => "refused_link_gone".to_owned(),
         HeldSynFailure::Unreachable => "unreachable_passed_on".to_owned(),
         HeldSynFailure::Unanswered | HeldSynFailure::Unclaimed => failure.name().to_owned(),
     }

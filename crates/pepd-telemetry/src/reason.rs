@@ -142,6 +142,11 @@ reasons! {
     pub enum HeldSynFailure {
         /// The destination refused, and its client got a RST before any SYN-ACK.
         Refused = ("refused", "held SYNs whose destination refused"),
+        /// The link of its upstream leg was gone, and the leg's `while_gone` is "refuse".
+        LinkGone = (
+            "link_gone",
+            "held SYNs that the box refused: their leg's link was gone"
+        ),
         /// The client got the ICMP error that the destination gave.
         Unreachable = (
             "unreachable",

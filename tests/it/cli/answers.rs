@@ -47,6 +47,22 @@ fn check_says_what_is_measured(#[case] more: &str, #[case] says: &str) -> Result
     Ok(())
 }
 
+/// What new connections do while a leg's link is gone, where they do not wait.
+#[rstest]
+#[case::they_are_refused("while_gone = \"refuse\"", Some("refuses while its link is gone"))]
+#[case::they_are_routed("while_gone = \"route\"", Some("routes while its link is gone"))]
+#[case::they_wait("while_gone = \"wait\"", None)]
+fn check_says_what_a_leg_does_while_its_link_is_gone(
+    #[case] key: &str,
+    #[case] says: Option<&str>,
+) -> Result<()> {
+    let config = World::config().replace("[leg.wan]\n", &format!("[leg.wan]\n{key}\n"));
+    let said = pepd_with(&config, "check")?.success()?;
+    assert_eq!(said.contains("while its link is gone"), says.is_some());
+    assert!(said.contains(says.unwrap_or_default()), "{said}");
+    Ok(())
+}
+
 /// Where what is learned is kept, and that it cannot be where the directory is not there.
 #[test]
 fn check_says_what_keeps_what_is_learned() -> Result<()> {

@@ -387,6 +387,11 @@ fn who_connects_meanwhile_is_refused_or_routed_if_that_is_asked_for(
     if while_gone == "refuse" {
         let refused = connect(world.client(), listener.local_addr()?).unwrap_err();
         assert_eq!(kind(&refused), Some(ErrorKind::ConnectionRefused));
+        wait_until(LIMIT, "it is counted", || {
+            status(&stage).is_ok_and(|said| said.contains("refused: their leg's link was gone"))
+        })?;
+        // Nobody has asked the destination.
+        assert!(!status(&stage)?.contains("whose destination refused"));
     } else {
         // There is another way: the link of this test was not gone.
         let (pair, split) = world.probe(family)?;

@@ -163,7 +163,7 @@ fn verdict_while_gone(shared: &Shared, destination: IpAddr) -> Option<SynVerdict
     let leg = settings.leg_towards(destination)?;
     let verdict = match leg.while_gone {
         WhileGone::Wait => return None,
-        WhileGone::Refuse => SynVerdict::Refused,
+        WhileGone::Refuse => SynVerdict::RefusedLinkGone,
         WhileGone::Route => SynVerdict::Bypass(UnsplitReason::LinkGone),
     };
     shared.links.is_gone(&leg.name).then_some(verdict)

@@ -118,6 +118,7 @@ fn count(verdict: SynVerdict, counters: &Counters) {
             return;
         }
         SynVerdict::Refused => HeldSynFailure::Refused,
+        SynVerdict::RefusedLinkGone => HeldSynFailure::LinkGone,
         SynVerdict::Unreachable(_) => HeldSynFailure::Unreachable,
         SynVerdict::Silence => HeldSynFailure::Unanswered,
     };

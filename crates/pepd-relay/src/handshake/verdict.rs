@@ -13,8 +13,10 @@ pub(crate) enum SynVerdict {
     Pass,
     /// Routed as if pepd were not there.
     Bypass(UnsplitReason),
-    /// Answered with a RST.
+    /// Answered with a RST, as the destination has.
     Refused,
+    /// The same, because the link to the destination is gone.
+    RefusedLinkGone,
     /// Answered with an ICMP error.
     Unreachable(Unreachable),
     /// Not answered: nobody has answered it.
@@ -47,7 +49,7 @@ impl SynVerdict {
     pub(super) fn mark(self, mark: PacketMark, marks: VerdictMarks) -> PacketMark {
         let value = match self {
             Self::Split => marks.split,
-            Self::Refused => marks.refused,
+            Self::Refused | Self::RefusedLinkGone => marks.refused,
             Self::Unreachable(Unreachable::Network) => marks.network,
             Self::Unreachable(Unreachable::Host) => marks.host,
             Self::Unreachable(Unreachable::Port) => marks.port,

@@ -84,6 +84,7 @@ impl<P, U, D> State<P, U, D> {
             SynVerdict::Split => Self::Remembered(number, PastVerdict::Split),
             SynVerdict::Pass
             | SynVerdict::Refused
+            | SynVerdict::RefusedLinkGone
             | SynVerdict::Unreachable(_)
             | SynVerdict::Silence
             | SynVerdict::Superseded => Self::Unknown,
