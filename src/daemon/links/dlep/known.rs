@@ -8,7 +8,10 @@
 //!   if that was *gone*, for a minute, after which the link counts as up, as one of which nothing is
 //!   known;
 //! - a modem that is not there any more, since nothing that is sent to it is acknowledged: the link is
-//!   gone until a session says otherwise, since whatever goes over it goes through the modem.
+//!   gone until a session says otherwise, since whatever goes over it goes through the modem;
+//! - a modem that was taken for that, and answers now without having a session (it has begun anew, and what its
+//!   kernel said of the old session was not believed, since it says that with a TTL of its own): what it said last
+//!   holds after all.
 
 use std::fmt;
 use std::io;
@@ -40,6 +43,8 @@ pub(super) struct Known {
     sessions: u64,
     /// Since when a modem that is there does not say that the link is back.
     unsaid: Option<Instant>,
+    /// Whether the modem had said that the link was up, and is thought not to be there.
+    is_missed: bool,
 }
 
 /// What is left of it after a session, for the log.
@@ -106,6 +111,7 @@ impl Known {
     /// The modem has said something of the link.
     pub(super) fn said(&mut self, link: Link) {
         self.link = Some(link);
+        self.is_missed = false;
     }
 
     /// The session is over.
@@ -115,10 +121,13 @@ impl Known {
             return Left::Nothing;
         };
         link.metrics = Metrics::default();
+        if reach == Reach::Reached && std::mem::take(&mut self.is_missed) {
+            link.is_up = true;
+        }
         match (reach, link.is_up) {
             // One that only answered the connection has said no more than before.
             (Reach::Unreachable, _) if was_there => {
-                link.is_up = false;
+                self.is_missed |= std::mem::take(&mut link.is_up);
                 self.unsaid = None;
                 Left::Gone
             }
@@ -130,11 +139,17 @@ impl Known {
         }
     }
 
-    /// The modem is there, and has no session.
-    pub(super) fn answered(&mut self, now: Instant) {
-        if self.link.is_some_and(|link| !link.is_up) {
-            self.unsaid.get_or_insert(now);
+    /// The modem is there, and has no session; returns whether the link counts as up for that from now on.
+    pub(super) fn answered(&mut self, now: Instant) -> bool {
+        let Some(link) = self.link.as_mut().filter(|link| !link.is_up) else {
+            return false;
+        };
+        if std::mem::take(&mut self.is_missed) {
+            link.is_up = true;
+            return true;
         }
+        self.unsaid.get_or_insert(now);
+        false
     }
 
     /// Takes note of the time; returns whether the link counts as up from now on.
@@ -206,11 +221,41 @@ mod tests {
         assert_eq!(known.lost(Reach::Unreachable, now), Left::Gone);
         assert!(!known.tick(now + 100 * HOLDS));
         assert_eq!(is_up(&known), Some(false));
-        // It is there again, and its link may be, too.
-        known.answered(now);
-        assert!(!known.tick(now + HOLDS / 2));
-        assert!(known.tick(now + HOLDS));
+    }
+
+    #[test]
+    fn a_modem_that_answers_after_all_has_taken_nothing_with_it() {
+        let now = Instant::now();
+        let mut known = said(true);
+        known.lost(Reach::Unreachable, now);
+        assert!(known.answered(now));
         assert_eq!(is_up(&known), Some(true));
+        assert!(!known.answered(now) && !known.tick(now + 2 * HOLDS));
+        // Its program accepts connections, and no session, or ends the one that has just begun.
+        for begins in [false, true] {
+            let mut known = said(true);
+            known.lost(Reach::Unreachable, now);
+            if begins {
+                known.begun(WITH);
+            }
+            assert_eq!(is_up(&known), Some(false));
+            assert_eq!(known.lost(Reach::Reached, now), Left::Up);
+        }
+        // Had it said that the link is gone, that is what it said last.
+        for said_last in [true, false] {
+            let mut known = said(true);
+            if said_last {
+                let (is_up, metrics) = (false, Metrics::default());
+                known.said(Link { is_up, metrics });
+            } else {
+                known.lost(Reach::Unreachable, now);
+                known.begun(WITH);
+                let (is_up, metrics) = (false, Metrics::default());
+                known.said(Link { is_up, metrics });
+            }
+            known.lost(Reach::Unreachable, now);
+            assert!(!known.answered(now) && known.tick(now + HOLDS));
+        }
     }
 
     #[test]

@@ -24,12 +24,11 @@ use tokio::sync::{Notify, oneshot};
 
 use self::known::{Known, Reach};
 
-/// The time between the first two attempts to have a session; it is doubled with each.
+/// The time between the first two attempts to have a session; it is doubled with each, until one has lasted longer
+/// than the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// The longest such time.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// The time for which a session has to last for the next attempt to come soon.
-const STABLE: Duration = Duration::from_secs(30);
 /// The least time between two log lines of one kind about one modem.
 const LINES: Duration = Duration::from_secs(10);
 /// The characters that are logged of what a modem says of itself.
@@ -172,8 +171,13 @@ impl Told {
     fn failed(&mut self, error: &io::Error) {
         let (name, why) = (self.modem.name.as_str(), error.to_string());
         let reach = Reach::of(error);
-        if reach == Reach::Reached {
-            lock(&self.known).answered(Instant::now());
+        if reach == Reach::Reached && lock(&self.known).answered(Instant::now()) {
+            tracing::warn!(
+                modem = name,
+                why,
+                "the modem is there after all, so its link counts as up, as it said last"
+            );
+            self.changed.notify_one();
         }
         if self.last_failure.as_ref() == Some(&why) {
             tracing::debug!(modem = name, why, "no DLEP session");
@@ -199,11 +203,31 @@ impl Told {
     }
 }
 
+/// The time until the next attempt to have a session.
+#[derive(Debug)]
+struct Pause(Duration);
+
+impl Pause {
+    const fn new() -> Self {
+        Self(FIRST_PAUSE)
+    }
+
+    /// Returns for how long to wait after an attempt of which came a session that lasted so long, if one did.
+    fn after(&mut self, lasted: Option<Duration>) -> Duration {
+        if lasted.is_some_and(|lasted| lasted > LONGEST_PAUSE) {
+            self.0 = FIRST_PAUSE;
+        }
+        let pause = self.0;
+        self.0 = (2 * pause).min(LONGEST_PAUSE);
+        pause
+    }
+}
+
 /// Has a session with the modem whenever there can be one, until that is not wanted any more.
 async fn hold(mut told: Told, mut stop: Stop) {
-    let mut pause = FIRST_PAUSE;
+    let mut pause = Pause::new();
     loop {
-        let begun = Instant::now();
+        let mut lasted = None;
         let modem = told.modem.clone();
         let found = tokio::select! {
             _ = &mut stop => return,
@@ -216,18 +240,15 @@ async fn hold(mut told: Told, mut stop: Stop) {
                     return;
                 }
                 told.lost(&over.why, over.reach);
+                lasted = over.lasted;
             }
             Err(error) => told.failed(&error),
         }
         told.tick();
-        if begun.elapsed() >= STABLE {
-            pause = FIRST_PAUSE;
-        }
         tokio::select! {
             _ = &mut stop => return,
-            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep(pause.after(lasted)) => {}
         }
-        pause = (2 * pause).min(LONGEST_PAUSE);
     }
 }
 
@@ -241,4 +262,24 @@ async fn find(modem: &Modem) -> io::Result<(tokio::net::TcpStream, SocketAddr)> 
     let told =
         |error: io::Error| io::Error::new(error.kind(), format!("connect to {with}: {error}"));
     Ok((stream.map_err(told)?, with))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_between_attempts_begins_anew_after_a_session_that_worked() {
+        let mut pause = Pause::new();
+        let mut after = |seconds: Option<u64>| {
+            let lasted = seconds.map(Duration::from_secs);
+            pause.after(lasted).as_secs_f32()
+        };
+        let tried: Vec<f32> = (0..7).map(|_| after(None)).collect();
+        assert_eq!(tried, [0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]);
+        assert_eq!(
+            [after(Some(3)), after(Some(17)), after(None)],
+            [10.0, 0.5, 1.0]
+        );
+    }
 }

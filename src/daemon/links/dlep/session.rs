@@ -28,6 +28,8 @@ const WRITE: Duration = Duration::from_secs(5);
 pub(super) struct Over {
     pub(super) why: String,
     pub(super) reach: Reach,
+    /// For how long it had been there; none where the modem has not accepted it.
+    pub(super) lasted: Option<Duration>,
     /// It was not wanted any more.
     pub(super) is_stopped: bool,
 }
@@ -46,7 +48,7 @@ pub(super) async fn hold(
     };
     let mut talk = Talk::new(stream);
     let (mut state, mut actions) = State::begin(&settings, Instant::now());
-    let mut end = End::Lost;
+    let (mut end, mut accepted) = (End::Lost, None);
     while state != State::Ended || !actions.is_empty() {
         let mut is_lost = false;
         for action in std::mem::take(&mut actions) {
@@ -54,8 +56,10 @@ pub(super) async fn hold(
                 Action::Send(message) => is_lost |= talk.send(&message).await.is_err(),
                 Action::Close => {}
                 Action::Report(report) => {
-                    if let Report::Ended(why) = &report {
-                        end = why.clone();
+                    match &report {
+                        Report::Begun { .. } => accepted = Some(Instant::now()),
+                        Report::Ended(why) => end = why.clone(),
+                        Report::Link(_) | Report::TooMany => {}
                     }
                     told.report(report, with);
                 }
@@ -82,6 +86,7 @@ pub(super) async fn hold(
     Over {
         why,
         reach,
+        lasted: accepted.map(|at: Instant| at.elapsed()),
         is_stopped: end == End::Stopped,
     }
 }

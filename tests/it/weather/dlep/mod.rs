@@ -248,6 +248,30 @@ fn a_modem_that_is_not_reached_is_a_link_that_is_gone() -> Result<()> {
     lab.finish()
 }
 
+/// A modem that begins anew without a word: its kernel refuses what comes for the session that it no longer has, by
+/// RSTs whose TTL is not believed, and then new connections, which shows that it is there.
+#[rstest]
+fn a_modem_that_refuses_is_there() -> Result<()> {
+    require!(root, program("nft"));
+    let (lab, modem) = Lab::direct(Family::V4, "heartbeat = \"200ms\"")?;
+    let mut session = modem.session(Duration::from_secs(1))?;
+    up(&mut session)?;
+    let host = lab.stage.world.outsider();
+    host.sh(LOSE)?;
+    session.reset()?;
+    drop(modem);
+    host.sh(RESTORE)?;
+    lab.wait_for_log("nothing arrives at the modem")?;
+    lab.wait_for_log("the modem is there after all")?;
+    lab.wait_for_state("up")?;
+    let link = lab.link()?;
+    assert_eq!(
+        (&link["changes"], &link["by"]),
+        (&2.into(), &"dlep modem".into())
+    );
+    lab.finish()
+}
+
 /// What is not understood, or has no place, ends the session with the code that the RFC has for it, and
 /// the daemon has another one afterwards.
 #[rstest]
