@@ -63,14 +63,6 @@ impl Ledger {
         self.epochs.get_mut(place)
     }
 
-    /// Returns by how much round trips are longer than the least of the same connection's now, at the least
-    /// over all connections: by the last epoch of which a few packets are acknowledged. 0 before.
-    pub fn delay(&self) -> f64 {
-        let is_known = |it: &&Epoch| it.delivered >= 4.0 * PACKET;
-        let last = self.epochs.iter().rev().find(is_known);
-        last.map_or(0.0, |epoch| epoch.least_queue)
-    }
-
     /// Ends the current epoch at a time in seconds, gives the controller what is finished, and begins the
     /// next one, for as long as what is returned says.
     pub fn turn(&mut self, now: f64) -> Span {

@@ -24,7 +24,7 @@ mod tests;
 pub use self::controller::{Controller, Known, LimitedBy, Span};
 pub use self::epoch::Epoch;
 pub use self::ledger::{Ledger, OPEN};
-pub use self::own_path::{Heard, OwnPath};
+pub use self::own_path::{Heard, LegDelay, OwnPath};
 
 /// The bytes of a full IP packet, by which what is few is counted.
 pub const PACKET: f64 = 1500.0;

@@ -87,6 +87,9 @@ impl Flow {
     pub(super) fn send(&mut self, now: f64) {
         self.wanted -= PACKET;
         self.sent = now;
+        if let Some(path) = &mut self.own_path {
+            path.sent(PACKET);
+        }
         let since = self.capped_until.max(now - BURST);
         self.capped_until = self.cap().map_or(0.0, |cap| since + PACKET / cap);
         if now >= self.timer {

@@ -7,7 +7,7 @@ mod link;
 use self::cubic::Cubic;
 use self::flow::Flow;
 use self::link::{Link, OwnLink, at};
-use super::{Controller, Heard, Ledger, LimitedBy, OwnPath, PACKET};
+use super::{Controller, Heard, Ledger, LegDelay, LimitedBy, OwnPath, PACKET};
 use crate::events::Events;
 
 /// Values from a time in seconds on.
@@ -131,6 +131,7 @@ enum What {
 struct Leg {
     ledger: Ledger,
     flows: Vec<Flow>,
+    delay: LegDelay,
     last_send: f64,
     turn: usize,
 }
@@ -163,6 +164,7 @@ pub fn run(scenario: &Scenario, controller: impl Fn() -> Controller) -> Vec<Samp
         run.legs.push(Leg {
             ledger,
             flows: scenario.flows(*flows, rtt),
+            delay: LegDelay::default(),
             last_send: 0.0,
             turn: 0,
         });
@@ -304,16 +306,15 @@ impl Run<'_> {
     fn tell_own_path(&mut self, now: f64, index: usize, flow: usize, (bytes, delay): (f64, f64)) {
         let flows = active(&self.scenario.active, now);
         let leg = &mut self.legs[index];
-        let rate = leg.ledger.controller().capacity();
+        let rate = leg.ledger.current().map_or(1.0, |epoch| epoch.rate);
         let heard = Heard {
             bytes,
             delay,
-            leg_delay: leg.ledger.delay(),
             rtt: leg.flows[flow].least(),
             share: rate / flows.min(leg.flows.len()) as f64,
         };
         if let Some(path) = &mut leg.flows[flow].own_path {
-            path.acknowledged(now, &heard);
+            path.acknowledged(now, &heard, &mut leg.delay);
         }
         let capped = leg.flows.iter().filter(|flow| flow.is_capped()).count();
         self.sample(now).capped = capped;
