@@ -315,9 +315,10 @@ fn rates(rates: &[FoundRate], width: Option<u16>) -> String {
         "SENT AT",
         "LOST",
         "QUEUE",
+        "NARROW",
         "LIMITED BY",
     ];
-    let mut table = table::table(&header, &[2, 3, 4, 5], &[6], width);
+    let mut table = table::table(&header, &[2, 3, 4, 5, 6], &[7], width);
     for rate in rates {
         let bits = |rate: u64| format::rate(format::number(rate));
         table.add_row([
@@ -327,6 +328,7 @@ fn rates(rates: &[FoundRate], width: Option<u16>) -> String {
             bits(rate.rate),
             format::permille(rate.loss),
             format::seconds(rate.queue),
+            format::count(rate.narrow),
             rate.limit
                 .map_or_else(|| "–".to_owned(), |limit| limited_by(limit).to_owned()),
         ]);

@@ -413,6 +413,7 @@ fn rate() -> FoundRate {
         queue: 0.0048,
         rtt: Some(0.0212),
         limit: Some(RateLimit::Link),
+        narrow: 2,
     }
 }
 

@@ -53,6 +53,8 @@ pub struct Counts {
     pub delays: u64,
     /// The connections that had more to send than they were let, when that was last seen.
     pub flows: u64,
+    /// Those that were kept to what their own path carries, which is less than their share.
+    pub capped: u64,
     /// The number of the epoch that what follows is of, all in µs. A queueing delay is a round trip beyond
     /// the least of its connection.
     pub number: u64,
@@ -69,7 +71,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    pub(crate) const WORDS: usize = 10;
+    pub(crate) const WORDS: usize = 11;
 
     pub(crate) fn from_words(words: &[u64; Self::WORDS]) -> Self {
         let [
@@ -77,6 +79,7 @@ impl Counts {
             delivered,
             delays,
             flows,
+            capped,
             number,
             least_queue,
             first_queue,
@@ -89,6 +92,7 @@ impl Counts {
             delivered,
             delays,
             flows,
+            capped,
             number,
             least_queue,
             first_queue,

@@ -125,6 +125,8 @@ struct Work {
     used: f64,
     /// The length of the epoch that goes on.
     length: f64,
+    /// The connections that were kept to what their own path carries, when something was sent last.
+    capped: u64,
     naps: u64,
 }
 
@@ -143,6 +145,7 @@ impl Work {
             sum: 0,
             used: now,
             length: 0.0,
+            capped: 0,
             naps: 0,
         };
         work.turn(now)?;
@@ -210,6 +213,9 @@ impl Work {
             };
             let known = (epoch.delivered, epoch.longest_rtt);
             take(epoch, counts, before, queue);
+            if epoch.sent > 0.0 {
+                self.capped = counts.capped;
+            }
             // Also of a connection that has just been opened.
             let is_new = (epoch.delivered, epoch.longest_rtt) != known;
             if is_new && counts.number == epoch.number {
@@ -268,6 +274,7 @@ impl Work {
             queue: controller.queue().max(0.0),
             rtt: controller.least_rtt(),
             limit: limit(controller.limited_by()),
+            capped: self.capped,
         };
         let mut shared = self.shared.lock();
         shared.found = found;

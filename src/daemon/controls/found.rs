@@ -22,6 +22,8 @@ pub struct Found {
     pub rtt: Option<f64>,
     /// What limits the rate.
     pub limit: RateLimit,
+    /// The connections that are kept to what their own path carries.
+    pub capped: u64,
 }
 
 impl Found {
@@ -41,6 +43,7 @@ impl Found {
             queue: self.queue,
             rtt: self.rtt,
             limit: self.is_used.then(|| limit.unwrap_or(self.limit)),
+            narrow: if self.is_used { self.capped } else { 0 },
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::weather::{LOSE, RESTORE};
 const RATE: u64 = 20;
 
 /// What is known of the leg towards the server.
-fn rate(world: &World) -> Result<Value> {
+pub(super) fn rate(world: &World) -> Result<Value> {
     let status: Value = serde_json::from_str(&ask(&world.admin_socket(), "GET /v1/status")?)?;
     let rate = status["rates"].get(0).context("no rate in the status")?;
     Ok(rate.clone())
@@ -33,7 +33,7 @@ fn state(world: &World) -> String {
     rate["state"].as_str().unwrap_or_default().to_owned()
 }
 
-fn config(world: &World) -> String {
+pub(super) fn config(world: &World) -> String {
     format!("{}{}", control_of(FIND), world.admin())
 }
 

@@ -11,6 +11,7 @@ mod interactive;
 mod known;
 mod late;
 mod legs;
+mod own_links;
 mod phases;
 mod resets;
 mod shares;

@@ -11,7 +11,7 @@ type Figure = fn(&FoundRate) -> Option<f64>;
 
 /// Writes what is known of the paths of legs whose rate is found.
 pub(super) fn write(families: &mut Families<'_>, rates: &[FoundRate]) -> fmt::Result {
-    let figures: [(Family, Figure); 6] = [
+    let figures: [(Family, Figure); 7] = [
         (
             Family::new(
                 "pepd_path_rate_bytes_per_second",
@@ -46,6 +46,13 @@ pub(super) fn write(families: &mut Families<'_>, rates: &[FoundRate]) -> fmt::Re
                 "Its least round trip lately.",
             ),
             |rate| rate.rtt,
+        ),
+        (
+            Family::new(
+                "pepd_path_narrow_connections",
+                "Its connections whose own path behind it is narrower than their share, and which are kept to that.",
+            ),
+            |rate| Some(float(rate.narrow)),
         ),
         (
             Family::new("pepd_path_used", "Whether something was sent by it lately."),

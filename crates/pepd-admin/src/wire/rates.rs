@@ -24,6 +24,10 @@ pub struct FoundRate {
     /// What limited the rate for most of the last second; none while nothing is sent.
     #[serde(default)]
     pub limit: Option<RateLimit>,
+    /// The connections whose own path behind the leg is narrower than their share, and which are kept to what
+    /// it carries; 0 while nothing is sent.
+    #[serde(default)]
+    pub narrow: u64,
 }
 
 /// How far a leg's rate is found.

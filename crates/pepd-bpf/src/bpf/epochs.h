@@ -35,6 +35,8 @@ struct counts {
 	u64 delays;
 	// The connections that had more to send than they were let, when that was last seen.
 	u64 flows;
+	// Those that are kept to what their own path carries.
+	u64 capped;
 	// The epoch that what follows is of, in µs. Queueing delays are round trips beyond the least
 	// of the same connection.
 	u64 number;
@@ -49,6 +51,20 @@ static struct order order SECTION(".data.order");
 static struct counts counted[OPEN] SECTION(".data.counts");
 // The last nap that was ended.
 static u64 woken;
+
+// So many round trips make a round, and of so many rounds the least delay is kept; a power of 2. They are enough
+// for some of a connection's own and some of others', and few enough that not each has all connections in it:
+// one of many whose least round trip was not seen yet does not make the others' seem long.
+#define ROUND 32
+#define ROUNDS 64
+// The round trips that were heard.
+static u64 heard;
+// By how much they were longer than the least of their connections, at the least in each round, in µs: what all
+// of them have in common, which is the leg's queue. Of a connection alone it is all that its own are longer
+// by: its link is the leg's narrow place then, and there is nobody who could have had more.
+static u32 least_delays[ROUNDS];
+// The connections that are kept to what their own path carries.
+static s64 capped;
 
 // What wakes user space from a nap.
 struct {
@@ -123,8 +139,33 @@ INLINE void book_sent(struct flow *flow, u64 bytes)
 	flow->looked = number;
 }
 
-// Notes what a round trip says of the path.
-INLINE void book_round_trip(struct counts *counts, struct flow *flow, u64 number, u64 rtt)
+// Compares a delay of the connection with those of the leg's others in the same round. Those count that are known:
+// others' least round trip may be one with a queue.
+INLINE void compare(struct flow *flow, u32 delay)
+{
+	u64 number = __sync_fetch_and_add(&heard, 1);
+	u64 round = number / ROUND;
+	u32 *least = &least_delays[round % ROUNDS];
+	// The round that its last one was in is over, and still kept.
+	u32 passed = (round - flow->round) % (2 * ROUNDS);
+
+	if (passed && passed < ROUNDS && flow->least_delay != MOST) {
+		u32 others = READ(least_delays[(round - passed) % ROUNDS]);
+		u32 own = flow->least_delay > others ? flow->least_delay - others : 0;
+		if (own < flow->look_least)
+			flow->look_least = own;
+	}
+	if (passed)
+		flow->least_delay = MOST;
+	flow->round = round;
+	if (number % ROUND == 0 || delay < READ(*least))
+		*least = delay;
+	if (delay < flow->least_delay)
+		flow->least_delay = delay;
+}
+
+// Takes a round trip of a connection, and returns by how much it is longer than the least.
+INLINE u64 delay_of(struct flow *flow, u64 rtt)
 {
 	if (!flow->least_rtt) {
 		u64 queue = READ(order.queue);
@@ -133,6 +174,14 @@ INLINE void book_round_trip(struct counts *counts, struct flow *flow, u64 number
 	if (rtt < flow->least_rtt)
 		flow->least_rtt = rtt ? rtt : 1;
 	u64 delay = rtt > flow->least_rtt ? rtt - flow->least_rtt : 0;
+	if (flow->is_known)
+		compare(flow, delay);
+	return delay;
+}
+
+// Notes what a round trip says of the path, which was so much longer than the least.
+INLINE void book_round_trip(struct counts *counts, u64 number, u64 rtt, u64 delay)
+{
 	u64 last = READ(counts->number);
 	// Whoever is second finds the first one's values, or those of an epoch long ago for a moment.
 	if (last != number && __sync_bool_compare_and_swap(&counts->number, last, number)) {
@@ -160,7 +209,7 @@ INLINE void book_handshake(struct tcp_sock *tp, struct flow *flow)
 	// After a SYN that was lost it is the time until another was sent, too.
 	if (!rtt || tp->total_retrans || !READ(order.rate))
 		return;
-	book_round_trip(counts_of(number), flow, number, rtt);
+	book_round_trip(counts_of(number), number, rtt, delay_of(flow, rtt));
 	wake_up();
 }
 
@@ -180,8 +229,8 @@ INLINE u64 book_arrived(u64 sent, u64 now, u64 bytes)
 
 // Counts what was acknowledged since the connection was last looked at, in the epochs in which it was
 // sent: of the last packet the time is known, and the others went before that, as fast as they were let,
-// but not before what was acknowledged earlier.
-INLINE void book_delivered(struct tcp_sock *tp, struct flow *flow, u64 pacing)
+// but not before what was acknowledged earlier. Returns whether that told a round trip.
+INLINE u32 book_delivered(struct tcp_sock *tp, struct flow *flow, u64 pacing)
 {
 	u64 packets = tp->delivered - flow->delivered;
 	u64 sent = tp->rack.mstamp;
@@ -189,7 +238,7 @@ INLINE void book_delivered(struct tcp_sock *tp, struct flow *flow, u64 pacing)
 
 	flow->delivered = tp->delivered;
 	if (!packets || !READ(order.rate))
-		return;
+		return 0;
 	u64 half = packets / 2;
 	if (half) {
 		u64 time = half * flow->size * SECOND / (pacing ? pacing : 1);
@@ -197,9 +246,12 @@ INLINE void book_delivered(struct tcp_sock *tp, struct flow *flow, u64 pacing)
 		book_arrived(sent - (time < most ? time : most), tp->tcp_mstamp, half * flow->size);
 	}
 	u64 number = book_arrived(sent, tp->tcp_mstamp, (packets - half) * flow->size);
-	if (sent != earlier && READ(order.number) - number < OPEN) {
-		flow->acknowledged = sent;
-		book_round_trip(counts_of(number), flow, number, tp->rack.rtt_us);
-	}
 	wake_up();
+	if (sent == earlier)
+		return 0;
+	flow->acknowledged = sent;
+	u64 delay = delay_of(flow, tp->rack.rtt_us);
+	if (READ(order.number) - number < OPEN)
+		book_round_trip(counts_of(number), number, tp->rack.rtt_us, delay);
+	return 1;
 }

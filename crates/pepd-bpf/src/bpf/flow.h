@@ -43,20 +43,50 @@ struct flow {
 	u32 size;
 	// The least round trip, in µs; 0 before the first.
 	u32 least_rtt;
+	// What is known of its own path behind the leg (see own_path.h). The most that it is to be sent at, in
+	// bytes of IP packets a second; 0 where nothing speaks for one.
+	u32 cap;
+	// When the look began, in µs, and tcp_sock.delivered and .bytes_sent then; and by how much its least delay of a
+	// round was more than the leg's, at the least since, in µs.
+	u32 look_began;
+	u32 look_delivered;
+	u32 look_sent;
+	u32 look_least;
+	// By how much its round trips are longer than the least, at the least in the current round, in µs.
+	u32 least_delay;
+	// How long the queue was at first and at the last look, and by how much the path has become longer, in µs.
+	u32 first_queue;
+	u32 last_queue;
+	u32 longer;
+	// What arrived while there was one, in bytes of IP packets a second.
+	u32 carries;
 	// What it is counted as: see `enum turn`.
-	u8 counted;
+	u16 counted : 2;
 	// Whether it goes ahead of others.
-	u8 is_little;
+	u16 is_little : 1;
 	// Whether nothing was acknowledged since its last retransmission timeout.
-	u8 stalled;
+	u16 stalled : 1;
 	// Whether the other end has opened it.
-	u8 is_accepted;
-	// What user space has said of it (see sources.h), the weight in that, and the place of its
-	// source, plus 1; 0 where it is on its own.
+	u16 is_accepted : 1;
+	// Its weight, 1 to 16.
+	u16 weight : 5;
+	// The round trips of the look, as far as they are counted.
+	u16 look_heard : 6;
+	// The looks in a row without a queue of its own, while there is a cap, and with one.
+	u8 well : 4;
+	u8 queued : 4;
+	// Whether it was looked at once.
+	u8 is_known : 1;
+	// The last bits of the number of the round (see epochs.h) that its last round trip was in.
+	u8 round : 7;
+	// What user space has said of it (see sources.h), and the place of its source, plus 1; 0 where it is on
+	// its own.
 	u16 said;
-	u16 weight;
 	u16 place;
 };
+
+_Static_assert(sizeof(struct flow) <= sizeof(((struct inet_connection_sock *)0)->icsk_ca_priv),
+	       "the kernel has no more room in a socket");
 
 INLINE struct flow *flow_of(struct tcp_sock *tp)
 {

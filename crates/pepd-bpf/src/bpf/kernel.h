@@ -17,6 +17,9 @@ typedef long long s64;
 #define OF_KERNEL __attribute__((preserve_access_index))
 #define READ(variable) (*(volatile typeof(variable) *)&(variable))
 
+// The most that 32 bits hold.
+#define MOST 0xffffffffULL
+
 // In µs.
 #define SECOND 1000000ULL
 

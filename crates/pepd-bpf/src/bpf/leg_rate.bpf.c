@@ -17,13 +17,15 @@
 //   little they owe the link, and send so much less in the moments that follow. So a short transfer
 //   beside bulk takes hardly longer than alone, and the link's queue does not grow by it.
 //
+// - A connection whose own path behind the leg carries less than its share is sent at what that carries,
+//   and the others share what it leaves: see own_path.h. Only where user space finds the rate.
 // - Each connection has a weight, and it may be its source that has the fair share, for all its
 //   connections: see sources.h.
 //
 // Shares are worked out anew before each transmission and at each acknowledgement, from
 // counters. Nothing here waits, and nothing has to be in step with anything else.
 
-#include "shares.h"
+#include "own_path.h"
 
 // What may be under way, in products of rate and round-trip time: it takes one for the data
 // itself, and what is lost is under way until that is noticed, a round trip or more.
@@ -48,11 +50,13 @@ INLINE u64 pace(struct sock *sk, struct tcp_sock *tp)
 	turn(tp->tcp_mstamp, rate);
 	settle(tp->tcp_mstamp, rate);
 	account(tp, flow, rate, headers);
-	if (flow->stalled || !is_backlogged(tp))
+	u64 packets = share(flow, rate);
+	u32 is_capped = flow->cap && flow->cap < packets;
+	if (flow->stalled || is_capped || !is_backlogged(tp))
 		count(flow, NONE);
 	else
 		count(flow, flow->is_little ? AHEAD : SHARES);
-	u64 packets = share(flow, rate);
+	packets = is_capped ? flow->cap : packets;
 	u64 payload = packets * mss / (mss + headers);
 	u64 pacing = sk->sk_pacing_status == SK_PACING_FQ ? packets : payload;
 
@@ -99,6 +103,7 @@ void leg_rate_init(u64 *arguments)
 	flow->delivered = tp->delivered;
 	flow->size = tp->mss_cache + headers_of(sk, tp);
 	flow->least_rtt = 0;
+	begin_own_path(tp, flow);
 	if (sk->sk_pacing_status == SK_PACING_NONE)
 		sk->sk_pacing_status = SK_PACING_NEEDED;
 	open_window(tp, pace(sk, tp));
@@ -108,7 +113,10 @@ void leg_rate_init(u64 *arguments)
 SECTION("struct_ops/release")
 void leg_rate_release(u64 *arguments)
 {
-	end(flow_of((struct tcp_sock *)arguments[0]));
+	struct flow *flow = flow_of((struct tcp_sock *)arguments[0]);
+
+	set_cap(flow, 0);
+	end(flow);
 }
 
 // At each acknowledgement.
@@ -127,7 +135,8 @@ void leg_rate_cong_control(u64 *arguments)
 	if (said != flow->said)
 		heed(sk, flow, said);
 	u64 payload = pace(sk, tp);
-	book_delivered(tp, flow, sk->sk_pacing_rate);
+	if (book_delivered(tp, flow, sk->sk_pacing_rate))
+		look_at_path(sk, tp, flow);
 	open_window(tp, payload);
 }
 

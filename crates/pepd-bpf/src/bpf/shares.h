@@ -46,6 +46,11 @@ static u64 period_began;
 // tcp_update_skb_after_send).
 #define UNPACED 10
 
+INLINE u64 less(u64 from, u64 what)
+{
+	return from > what ? from - what : 0;
+}
+
 // How long a period is, in µs.
 INLINE u64 period_length(u64 rate)
 {
@@ -197,6 +202,7 @@ INLINE void account(struct tcp_sock *tp, struct flow *flow, u64 rate, u64 header
 		flow->size = (3 * flow->size + bytes / count) / 4;
 	book_sent(flow, bytes);
 	counts_of(flow->looked)->flows = READ(sending);
+	counts_of(flow->looked)->capped = READ(capped);
 	if (bytes)
 		wake_up();
 }
@@ -278,11 +284,6 @@ INLINE u64 part(u64 rate, u64 light, u64 light_weight, u64 weight, s64 others)
 	return fair > least ? fair : least;
 }
 
-INLINE u64 less(u64 from, u64 what)
-{
-	return from > what ? from - what : 0;
-}
-
 // What the connection may send of what is there for those that share it, or for those ahead; `light`
 // is what others leave of that.
 INLINE u64 part_of(struct flow *flow, enum turn as, u64 rate, u64 light, u64 light_weight)
@@ -305,16 +306,21 @@ INLINE u64 part_of(struct flow *flow, enum turn as, u64 rate, u64 light, u64 lig
 	return part(rate, light, light_weight, weight, SUM(weights) - counted);
 }
 
-// What the connection may send, in bytes a second of whole IP packets.
+// What the connection has as one of those that share the rate, in bytes a second of whole IP packets.
+INLINE u64 shared(struct flow *flow, u64 rate)
+{
+	s64 others = READ(ahead) - (flow->counted == AHEAD ? flow->weight : 0);
+	rate -= others > 0 ? most_ahead(rate) : made_good(rate);
+	return part_of(flow, SHARES, rate, READ(last_light_rate), READ(last_light_weight));
+}
+
+// What the connection may send, in the same unit.
 INLINE u64 share(struct flow *flow, u64 rate)
 {
 	u64 counted = flow->counted == SHARES;
 
-	if (flow->is_little) {
-		u64 most = READ(backlogged) > (s64)(counted ? flow->weight : 0) ? most_ahead(rate) : rate;
-		return part_of(flow, AHEAD, most, 0, 0);
-	}
-	s64 others = READ(ahead) - (flow->counted == AHEAD ? flow->weight : 0);
-	rate -= others > 0 ? most_ahead(rate) : made_good(rate);
-	return part_of(flow, SHARES, rate, READ(last_light_rate), READ(last_light_weight));
+	if (!flow->is_little)
+		return shared(flow, rate);
+	u64 most = READ(backlogged) > (s64)(counted ? flow->weight : 0) ? most_ahead(rate) : rate;
+	return part_of(flow, AHEAD, most, 0, 0);
 }
