@@ -100,7 +100,6 @@ pub const IN_VIRTUAL_TIME: &[&str] = &[
     "relay::find_rate::it_finds case_2",
     "relay::interactive::an_echo Via__Pepd Family__V6",
     "relay::interactive::a_lone Via__Pepd Family__V6",
-    "relay::own_links::the_others case_2",
     "relay::phases::the_slow_leg Flow__Download Slow__Incoming",
     "weather::held_acks:: Family__V6 seconds_2_10 known_1_true",
     "weather::outage_lengths:: Gone__Both seconds_2_70",
