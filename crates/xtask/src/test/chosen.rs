@@ -104,6 +104,7 @@ pub const IN_VIRTUAL_TIME: &[&str] = &[
     "weather::held_acks:: Family__V6 seconds_2_10 known_1_true",
     "weather::outage_lengths:: Gone__Both seconds_2_70",
     "weather::outage_times::a_link case_2",
+    "weather::outage_times::who_hardly Family__V6",
 ];
 
 /// Those that the long form adds.
@@ -117,6 +118,7 @@ pub const IN_VIRTUAL_TIME_LONG: &[&str] = &[
     "relay::own_links::",
     "relay::phases::each_legs",
     "relay::phases::the_slow_leg",
+    "relay::two_legs::",
     "weather::auto::",
     "weather::held_acks:: Family__V6",
     "weather::outage_lengths::",
