@@ -186,9 +186,6 @@ impl Relay {
         let listener_room = listener::room(&listeners);
         let handshakes = &shared.handshakes;
         handshakes.set_capacity(pending, listener_room, source_prefix);
-        if remains.is_some() {
-            handshakes.succeed(now);
-        }
         shared.slots.note_relay(listeners.len(), generation, &key);
         let workers = start_workers(&shared, listeners, pipes, remains)?;
         for (worker, queue) in workers.iter().zip(queues.into_iter().flatten()) {
@@ -354,6 +351,9 @@ fn start_workers(
     pipes: usize,
     mut remains: Option<Remains>,
 ) -> io::Result<Vec<Worker>> {
+    if remains.is_some() {
+        shared.handshakes.succeed(Instant::now());
+    }
     let count = sets.len();
     let mut take_share = |index: usize| {
         let remains = remains.as_mut();
