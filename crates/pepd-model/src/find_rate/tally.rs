@@ -63,11 +63,6 @@ impl Yield {
         self.tally = tally;
     }
 
-    /// Takes another share for the usual one, of as much as before.
-    pub(super) fn restore(&mut self, share: f64) {
-        self.tally.delivered = share * self.tally.sent;
-    }
-
     pub(super) fn add(&mut self, epoch: &Epoch) {
         if self.is_known() {
             let excess = (epoch.share() - self.share()) / self.of_one(epoch.sent);

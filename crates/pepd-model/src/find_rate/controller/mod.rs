@@ -108,8 +108,6 @@ pub struct Controller {
     /// When it was found out last whether what is usual is, in seconds; none before anything was seen without a queue.
     checked: Option<f64>,
     shallow: Shallow,
-    /// What was sent at, in bytes a second, and the share that was usual, when it began to be raised without a queue.
-    anchor: Option<(f64, f64)>,
     /// What arrived lately: when, and as what the link would have carried for it, in bytes a second.
     arrived: VecDeque<(f64, f64)>,
     /// What the link carried when the last epoch was, where that can be said.
@@ -174,7 +172,6 @@ impl Controller {
             judged: 0.0,
             checked: None,
             shallow: Shallow::default(),
-            anchor: None,
             arrived: VecDeque::new(),
             carried: None,
             pulse: Pulse::None,
@@ -371,11 +368,7 @@ impl Controller {
     /// With a queue all the time the link has carried what it can.
     fn with_queue(&mut self, seen: Seen<'_>) {
         let Seen { epoch, carried, .. } = seen;
-        // A very short buffer has no room for that much; acknowledgements that come late look like less.
-        if self.queue > self.target() {
-            self.shallow.is_one = false;
-            self.anchor = None;
-        }
+        self.shallow.is_one = false;
         self.trial = None;
         self.beyond = Tally::default();
         self.growth = 0.0;

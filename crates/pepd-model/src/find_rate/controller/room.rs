@@ -28,9 +28,6 @@ const WITHOUT_QUEUE_TRIPS: f64 = 40.0;
 const WITHOUT_QUEUE_TRIALS: f64 = 20.0;
 const DOUBTFUL: f64 = 0.97;
 
-/// By how much the rate is raised at least before it is looked at what has come of that in all.
-const RAISED: f64 = 1.15;
-
 /// A link that drops at once what is too much.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Shallow {
@@ -87,12 +84,6 @@ impl Controller {
             self.notice(seen, share);
             return;
         }
-        if let Some(share) = self.eroded(epoch.rate) {
-            // What was usual before is.
-            self.path.restore(share);
-            self.notice(seen, usual);
-            return;
-        }
         if self.is_doubtful(now) {
             let before = (self.capacity, self.starting);
             self.trial = Some(Trial::new(now, before, *epoch, usual).checking(usual));
@@ -108,21 +99,6 @@ impl Controller {
         if epoch.ended >= self.shallow.until {
             self.grow(epoch);
         }
-    }
-
-    /// Returns the share that was usual before, if less and less arrived as more and more was sent: what each epoch is
-    /// short of what was usual just before may be too little to tell.
-    fn eroded(&mut self, rate: f64) -> Option<f64> {
-        let usual = self.path.share();
-        let (before, share) = *self.anchor.get_or_insert((rate, usual));
-        if usual >= share {
-            self.anchor = Some((rate, usual));
-            return None;
-        }
-        // So much less arrives if all that is more is dropped; what is usual follows that late.
-        let most = share * (1.0 - before / rate);
-        let doubt = 4.0 * self.deviation(self.path.packets() * PACKET);
-        (rate > RAISED * before && share - usual > doubt.max(most / 4.0)).then_some(share)
     }
 
     /// Returns whether there was no queue for so long that what is usual may be drops.
@@ -199,7 +175,6 @@ impl Controller {
         self.trial = None;
         self.judged = now;
         self.checked = Some(now);
-        self.anchor = None;
         self.beyond = Tally::default();
     }
 
