@@ -1,7 +1,7 @@
 //! Two legs with `congestion = "find-rate"` whose packets pass the same link: each has a controller of its own,
 //! and nobody tells them of each other.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use pepd_testbed::link::{Loss, Rate, Shape};
@@ -58,6 +58,7 @@ fn two_legs_share_a_link(
         watch(&pairs, SETTLES)?;
         let mut bytes = [0; 2];
         let mut queues = Vec::new();
+        let begun = Instant::now();
         for turn in 0..WATCHED.as_millis() / TURN.as_millis() {
             // What waits meanwhile is little.
             for (bytes, pair) in bytes.iter_mut().zip(pairs.chunks(1)) {
@@ -69,11 +70,12 @@ fn two_legs_share_a_link(
                 queues.extend(status["rates"][0]["queue"].as_f64());
             }
         }
+        let seconds = begun.elapsed().as_secs_f64();
         queues.sort_by(f64::total_cmp);
         let [one, other] = bytes.map(|it| it as f64);
         let part = one.min(other) / (one + other);
-        let all = (one + other) * 8.0
-            / (WATCHED.as_secs_f64() * RATE as f64 * 1e6 * (1.0 - loss) * 1438.0 / 1500.0);
+        let all =
+            (one + other) * 8.0 / (seconds * RATE as f64 * 1e6 * (1.0 - loss) * 1438.0 / 1500.0);
         println!(
             "{loss} lost, {} ms: the smaller part {part:.3}, together {all:.3} of the link, queue p95 {:.3?} s",
             2 * one_way,
