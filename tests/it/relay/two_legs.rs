@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use pepd_testbed::link::{Loss, Rate, Shape};
-use pepd_testbed::{Family, Pepd, World, ask, require};
+use pepd_testbed::{Family, Pepd, World, require};
 use rstest::rstest;
-use serde_json::Value;
 
+use super::find_rate::rate;
+use super::fixed_rate::{FIND, control_of};
 use crate::harness::PEPD;
 use crate::streams::{watch, while_filled};
 
@@ -26,13 +27,10 @@ const TURN: Duration = Duration::from_millis(10);
 fn config(world: &World) -> String {
     let both = "prefixes = [\"10.2.0.0/16\", \"fd00:b::/48\"]\n";
     let v4 = "prefixes = [\"10.2.0.0/16\"]\n";
-    let find = "congestion = \"find-rate\"\n";
     format!(
-        "{}\n[leg.beside]\n{find}\n[[campus]]\nname = \"c\"\nprefixes = [\"fd00:b::/48\"]\nvia = \"local\"\n\
+        "{}\n[leg.beside]\n{FIND}\n[[campus]]\nname = \"c\"\nprefixes = [\"fd00:b::/48\"]\nvia = \"local\"\n\
          leg = \"beside\"\n{}",
-        World::config()
-            .replace(both, v4)
-            .replace("congestion = \"cubic\"\n", find),
+        control_of(FIND).replace(both, v4),
         world.admin()
     )
 }
@@ -65,9 +63,7 @@ fn two_legs_share_a_link(
                 *bytes += watch(pair, TURN / 2)?.1;
             }
             if turn % 20 == 0 {
-                let status = ask(&world.admin_socket(), "GET /v1/status")?;
-                let status: Value = serde_json::from_str(&status)?;
-                queues.extend(status["rates"][0]["queue"].as_f64());
+                queues.extend(rate(&world)?["queue"].as_f64());
             }
         }
         let seconds = begun.elapsed().as_secs_f64();

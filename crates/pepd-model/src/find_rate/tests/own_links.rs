@@ -60,7 +60,7 @@ fn a_narrow_link_has_what_it_carries_and_the_others_the_rest(
     let seen = shares(&narrow(rate, loss, others, rtt), settled(rtt) + 20.0);
     assert!(seen.own > 0.88, "{seen:.3?}");
     assert!(seen.dropped < 0.02, "{seen:.3?}");
-    // Round trips that are long by a queue of their own, over a long path that loses much, disturbs the search for the leg's rate.
+    // In one setting they have less, for a reason that was not found (docs/lab.md).
     let is_hard = rate > 3.0 && loss > 0.0 && rtt > 0.1 && others == 1;
     let least = if is_hard { 0.65 } else { 0.87 };
     assert!(seen.others > least, "{seen:.3?}");
