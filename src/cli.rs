@@ -384,10 +384,8 @@ fn prefix(text: &str) -> Result<IpNet, String> {
 
 /// Reads for how long a link will be gone.
 fn link_time(text: &str) -> Result<Duration, String> {
-    const LEAST: Duration = Duration::from_millis(1);
-    const DAY: Duration = Duration::from_hours(24);
     let time = humantime::parse_duration(text).ok();
-    let time = time.filter(|time| (LEAST..=DAY).contains(time));
+    let time = time.filter(|time| LinkReport::OUTAGE.contains(time));
     time.ok_or_else(|| {
         "a link is gone for a millisecond at least, up to a day, such as 10s".to_owned()
     })

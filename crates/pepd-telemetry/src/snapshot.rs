@@ -4,6 +4,8 @@
 //! second of payload, sizes bytes, unless a name says otherwise.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -283,6 +285,10 @@ pub enum LinkReport {
 }
 
 impl LinkReport {
+    /// For how long a link can be said to be gone: one that is back before anybody has heard of it would be said to be up.
+    pub const OUTAGE: RangeInclusive<Duration> =
+        Duration::from_millis(1)..=Duration::from_hours(24);
+
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Up, Self::GoingDown, Self::Gone];
 

@@ -69,13 +69,6 @@ pub enum NotMoved {
 #[derive(Clone, Debug)]
 pub struct ControlSender(mpsc::Sender<ControlRequest>);
 
-/// The shortest time for which a link can be said to be gone: one that is over before anybody has heard of it
-/// would say that the link is up.
-const SHORTEST_OUTAGE: Duration = Duration::from_millis(1);
-
-/// The longest such time.
-const LONGEST_OUTAGE: Duration = Duration::from_secs(24 * 3600);
-
 /// The number of requests that may wait; any more are refused.
 const WAITING: usize = 8;
 
@@ -164,10 +157,11 @@ pub(super) async fn link(
             ),
         ));
     };
-    let possible = SHORTEST_OUTAGE..=LONGEST_OUTAGE;
     let time = match seconds.map(Duration::try_from_secs_f64) {
         None => None,
-        Some(Ok(time)) if report == LinkReport::GoingDown && possible.contains(&time) => Some(time),
+        Some(Ok(time)) if report == LinkReport::GoingDown && LinkReport::OUTAGE.contains(&time) => {
+            Some(time)
+        }
         Some(_) => return Err(no_such_time()),
     };
     let wanted = leg.clone();
