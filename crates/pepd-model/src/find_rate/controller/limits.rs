@@ -40,14 +40,14 @@ impl LimitedBy {
 pub(super) struct Told {
     is_limited: bool,
     is_queued: bool,
-    /// When there was a queue last, in seconds, and when it was plain that others send, too.
+    /// When there surely was a queue last, in seconds, and when it was plain that others send, too.
     queued: Option<f64>,
     shared: Option<f64>,
     now: f64,
 }
 
 impl Told {
-    /// Returns when there was a queue last, in seconds.
+    /// Returns when there surely was a queue last, in seconds.
     pub(super) fn queued(&self) -> Option<f64> {
         self.queued
     }
@@ -56,7 +56,7 @@ impl Told {
         self.is_limited = seen.is_limited;
         self.is_queued = seen.is_queued || seen.is_rising;
         self.now = seen.now;
-        if self.is_queued {
+        if seen.is_surely_queued {
             self.queued = Some(seen.now);
         }
         if is_shared {
@@ -82,7 +82,7 @@ impl Controller {
             LimitedBy::Others
         } else if self.trial.is_some() || self.shallow.is_one {
             LimitedBy::Drops
-        } else if is_lately(told.queued, memory) {
+        } else if told.is_queued || is_lately(told.queued, memory) {
             LimitedBy::Link
         } else {
             LimitedBy::Looking

@@ -146,6 +146,8 @@ struct Seen<'e> {
     /// The connections had less to send than they were let.
     is_limited: bool,
     is_queued: bool,
+    /// There was more of a queue than a link with hardly any room can hold, or late acknowledgements look like.
+    is_surely_queued: bool,
     is_rising: bool,
 }
 
@@ -340,6 +342,10 @@ impl Controller {
         }
         let queue = self.standing.queue(epoch.least_queue);
         self.queue = queue;
+        // What a link with hardly any room can hold, or acknowledgements look like that are taken late, is no queue where
+        // such a link is there, or may be.
+        let may_be_shallow = self.trial.is_some() || self.shallow.is_one;
+        let least = if may_be_shallow { target } else { target / 2.0 };
         let risen = epoch.last_queue - epoch.first_queue;
         Some(Seen {
             epoch,
@@ -352,7 +358,8 @@ impl Controller {
                 .map(|(last, this)| (last + this) / 2.0),
             short,
             is_limited,
-            is_queued: queue > target / 2.0,
+            is_queued: queue > least,
+            is_surely_queued: queue > target,
             is_rising: risen > target.max(0.25 * length) && queue > 0.0,
         })
     }

@@ -156,9 +156,10 @@ impl Controller {
                 self.path.begin_from(tally);
                 self.restore(&trial, now);
             }
-            Verdict::Chance => {
+            Verdict::Chance(rate) => {
                 self.path.add(&trial.noticed);
                 self.restore(&trial, now);
+                self.capacity = rate;
             }
             Verdict::Drops(delivered) => self.keep(delivered / usual, now),
             Verdict::Mistaken(tally) => {

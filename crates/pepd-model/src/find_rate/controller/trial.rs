@@ -42,17 +42,24 @@ pub(super) struct Trial {
     /// The share that was.
     low: f64,
     part: Part,
-    /// The rate while less is sent, of what the link would seem to carry.
-    less: f64,
-    /// Whether what is usual is in doubt; and whether nothing else is.
-    is_doubted: bool,
-    is_check: bool,
+    about: About,
     /// Only what was sent since then counts, a time in seconds.
     since: f64,
     /// What was sent in this part, or since its last sample, and all that was in it, in how many seconds.
     last: Tally,
     all: Tally,
     seconds: f64,
+}
+
+/// What is found out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum About {
+    /// Why less was let through than usual.
+    Short,
+    /// The same, and whether as much as is usual, such a share, would be lost of less.
+    ShortAndUsual(f64),
+    /// That alone.
+    Usual(f64),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -70,8 +77,8 @@ pub(super) enum Verdict {
     None,
     /// As much is lost of less.
     Lost(Tally),
-    /// It was a chance.
-    Chance,
+    /// It was a chance: so much is not too much, in bytes a second.
+    Chance(f64),
     /// What is more than that is dropped, in delivered bytes a second.
     Drops(f64),
     /// What was taken for the path's losses was dropped.
@@ -87,9 +94,7 @@ impl Trial {
             noticed,
             low,
             part: Part::Less,
-            less: LESS,
-            is_doubted: false,
-            is_check: false,
+            about: About::Short,
             since: now,
             last: Tally::default(),
             all: Tally::default(),
@@ -101,8 +106,7 @@ impl Trial {
     #[must_use]
     pub(super) fn doubting(self, usual: f64) -> Self {
         Self {
-            less: LESS * usual,
-            is_doubted: true,
+            about: About::ShortAndUsual(usual),
             ..self
         }
     }
@@ -111,14 +115,17 @@ impl Trial {
     #[must_use]
     pub(super) fn checking(self, usual: f64) -> Self {
         Self {
-            is_check: true,
-            ..self.doubting(usual)
+            about: About::Usual(usual),
+            ..self
         }
     }
 
     /// Returns the most that is sent while less is, of what the link would seem to carry.
     pub(super) fn less(&self) -> f64 {
-        self.less
+        match self.about {
+            About::Short => LESS,
+            About::ShortAndUsual(usual) | About::Usual(usual) => LESS * usual,
+        }
     }
 
     /// Returns what to send at, in bytes a second, where that much and no less is wanted.
@@ -146,7 +153,7 @@ impl Trial {
         self.all.add(epoch);
         self.seconds += epoch.length();
         match self.part {
-            Part::Less if self.is_doubted && self.all.packets() < DOUBTED => {
+            Part::Less if self.about != About::Short && self.all.packets() < DOUBTED => {
                 let better = self.all.share() - usual;
                 let is_sure = better > BETTER + 4.0 * deviation(self.all.bytes());
                 if is_sure && self.all.packets() > SAMPLE {
@@ -155,7 +162,7 @@ impl Trial {
                     Verdict::None
                 }
             }
-            Part::Less if self.is_check => Verdict::Chance,
+            Part::Less if matches!(self.about, About::Usual(_)) => Verdict::Chance(self.before),
             Part::Less => {
                 let off = self.all.share() - (usual + self.low) / 2.0;
                 if self.all.packets() < MOST && off.abs() < 3.0 * deviation(self.all.bytes()) {
@@ -190,7 +197,7 @@ impl Trial {
         let counted = [short, not];
         self.part = Part::Again { rate, counted };
         if not > 1 {
-            Verdict::Chance
+            Verdict::Chance(self.before.min(AGAIN * rate))
         } else if short >= SAMPLES + not {
             Verdict::Drops(self.all.delivered() / self.seconds)
         } else {

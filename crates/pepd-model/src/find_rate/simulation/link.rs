@@ -28,6 +28,8 @@ pub(super) struct Link<'s> {
     filled: f64,
     /// Whether all is lost just now, of packets and of acknowledgements.
     in_burst: [bool; 2],
+    /// Until when acknowledgements are taken late, in seconds.
+    late_until: f64,
 }
 
 /// A link of a connection's own behind the leg.
@@ -74,6 +76,7 @@ impl<'s> Link<'s> {
             tokens: scenario.policer.unwrap_or_default(),
             filled: 0.0,
             in_burst: [false; 2],
+            late_until: 0.0,
         }
     }
 
@@ -126,6 +129,16 @@ impl<'s> Link<'s> {
     /// Whether an acknowledgement is lost that is sent at a time.
     pub(super) fn loses_acknowledgement(&mut self, now: f64) -> bool {
         self.loses(now, 1)
+    }
+
+    /// When an acknowledgement is taken that comes at a time.
+    pub(super) fn comes_late(&mut self, now: f64) -> f64 {
+        let (share, most) = self.scenario.late;
+        if share > 0.0 && self.random.random::<f64>() < share {
+            let until = now + most * self.random.random::<f64>();
+            self.late_until = self.late_until.max(until);
+        }
+        self.late_until.max(now)
     }
 
     fn loses(&mut self, now: f64, way: usize) -> bool {

@@ -33,6 +33,12 @@ pub struct Scenario {
     pub policer: Option<f64>,
     /// The controllers, each with so many connections that share its rate.
     pub legs: Vec<usize>,
+    /// So much as in so many seconds at its rate is sent at once, and at least a packet (`tcp_tso_autosize`,
+    /// net/ipv4/tcp_output.c); and so many packets at the start, in seconds and packets.
+    pub at_once: (f64, u32),
+    /// The share of acknowledgements that the sender's machine takes late, and all since with them, and by how much at
+    /// most, in seconds.
+    pub late: (f64, f64),
     /// The links that the first connections of each leg have of their own behind it, each of so many bytes a
     /// second with room for so many bytes.
     pub own_links: Vec<(f64, f64)>,
@@ -78,6 +84,8 @@ impl Default for Scenario {
             gone: Vec::new(),
             policer: None,
             legs: vec![1],
+            at_once: (0.0, 1),
+            late: (0.0, 0.0),
             own_links: Vec::new(),
             finds_own_links: false,
             demand: f64::INFINITY,
@@ -136,6 +144,13 @@ struct Leg {
     turn: usize,
 }
 
+impl Leg {
+    /// What is sent at just now, in bytes a second.
+    fn rate(&self) -> f64 {
+        self.ledger.current().map_or(1.0, |epoch| epoch.rate)
+    }
+}
+
 struct Run<'s> {
     scenario: &'s Scenario,
     link: Link<'s>,
@@ -168,6 +183,9 @@ pub fn run(scenario: &Scenario, controller: impl Fn() -> Controller) -> Vec<Samp
             last_send: 0.0,
             turn: 0,
         });
+        for _ in 1..scenario.at_once.1 {
+            run.send_one(0.0, index);
+        }
         run.at(0.0, What::Send(index));
         run.at(span.length, What::Turn(index));
     }
@@ -229,10 +247,34 @@ impl Run<'_> {
         }
     }
 
+    /// Sends what is due, and sees to it that it goes on.
     fn send(&mut self, now: f64, index: usize) {
+        let rate = self.legs[index].rate();
+        let each = PACKET / rate;
+        let mut next = now;
+        while self.send_one(now, index) {
+            next += each;
+            if next + each > now + self.scenario.at_once.0 {
+                break;
+            }
+        }
+        if next == now {
+            // Nobody has anything to send.
+            let demand = self.scenario.demand;
+            next += PACKET
+                / if demand.is_finite() {
+                    rate.max(demand)
+                } else {
+                    rate
+                };
+        }
+        self.at(next, What::Send(index));
+    }
+
+    /// Sends a packet, unless no connection may.
+    fn send_one(&mut self, now: f64, index: usize) -> bool {
         let demand = self.scenario.demand;
         let leg = &mut self.legs[index];
-        let rate = leg.ledger.current().map_or(1.0, |epoch| epoch.rate);
         let passed = now - leg.last_send;
         leg.last_send = now;
         for flow in &mut leg.flows {
@@ -243,13 +285,7 @@ impl Run<'_> {
             .map(|step| (leg.turn + step) % flows)
             .find(|flow| leg.flows[*flow].may_send(now));
         let Some(flow) = chosen else {
-            let soon = if demand.is_finite() {
-                rate.max(demand)
-            } else {
-                rate
-            };
-            self.at(now + PACKET / soon, What::Send(index));
-            return;
+            return false;
         };
         leg.turn = flow + 1;
         leg.flows[flow].send(now);
@@ -258,7 +294,12 @@ impl Run<'_> {
             epoch.sent += PACKET;
             epoch.flows = flows as f64;
         }
-        self.at(now + PACKET / rate, What::Send(index));
+        self.carry(now, index, (flow, number));
+        true
+    }
+
+    /// Has the link carry a packet of a connection, sent in such an epoch.
+    fn carry(&mut self, now: f64, index: usize, (flow, number): (usize, u64)) {
         let Some((left, is_lost)) = self.link.carry(now) else {
             self.sample(now).dropped += PACKET;
             return;
@@ -277,7 +318,7 @@ impl Run<'_> {
         let Some(left) = self.by_own_link(left, index, flow) else {
             return;
         };
-        let back = left + at(&self.scenario.rtt, left);
+        let back = self.link.comes_late(left + at(&self.scenario.rtt, left));
         let leg = &mut self.legs[index];
         leg.flows[flow].untold.push((number, now));
         if !self.link.loses_acknowledgement(left) {
@@ -306,7 +347,7 @@ impl Run<'_> {
     fn tell_own_path(&mut self, now: f64, index: usize, flow: usize, (bytes, delay): (f64, f64)) {
         let flows = active(&self.scenario.active, now);
         let leg = &mut self.legs[index];
-        let rate = leg.ledger.current().map_or(1.0, |epoch| epoch.rate);
+        let rate = leg.rate();
         let heard = Heard {
             bytes,
             delay,

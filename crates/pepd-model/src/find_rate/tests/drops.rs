@@ -50,6 +50,70 @@ fn drops_that_were_taken_for_losses_are_found(
     assert!(seen.dropped < 0.1, "{:.3} dropped", seen.dropped);
 }
 
+/// A buffer that holds three packets, as a kernel meets it: some packets are sent at once, and acknowledgements are taken
+/// late at times, which looks like a queue.
+fn three_packets(rate: f64, rtt: f64, loss: f64, (late, seed): ((f64, f64), u64)) -> Scenario {
+    Scenario {
+        rate: vec![(0.0, mbit(rate))],
+        buffer: 3.5 * PACKET,
+        at_once: (0.001, 10),
+        loss: [loss; 2],
+        late,
+        seed,
+        ..usual(rtt)
+    }
+}
+
+#[rstest]
+fn three_packets_are_room_enough(
+    #[values(20.0, 40.0)] rate: f64,
+    #[values(0.0, 0.1)] loss: f64,
+    #[values(0.01, 0.05)] rtt: f64,
+    #[values((0.0, 0.0), (0.01, 0.005), (0.02, 0.01))] late: (f64, f64),
+) {
+    let mut dropped = 0.0;
+    for seed in 0..6 {
+        let seen = go(&three_packets(rate, rtt, loss, (late, seed)));
+        assert!(
+            seen.share > 0.8,
+            "seed {seed}: {:.3} of the link",
+            seen.share
+        );
+        assert!(
+            seen.dropped < 0.3,
+            "seed {seed}: {:.3} dropped",
+            seen.dropped
+        );
+        dropped += seen.dropped / 6.0;
+    }
+    assert!(dropped < 0.15, "{dropped:.3} dropped");
+}
+
+/// The same where that was taken for the path's losses before.
+#[rstest]
+fn in_so_little_room_drops_are_found_too(
+    #[values(0.3, 0.6)] share: f64,
+    #[values(0.0, 0.1)] loss: f64,
+    #[values(0.01, 0.05)] rtt: f64,
+    #[values((0.0, 0.0), (0.01, 0.005), (0.02, 0.01))] late: (f64, f64),
+) {
+    for seed in 0..6 {
+        let scenario = three_packets(20.0, rtt, loss, (late, seed));
+        let samples = run(&scenario, || Controller::deceived(mbit(60.0), share));
+        let seen = Seen::of(&samples, 20.0);
+        assert!(
+            seen.share > 0.9,
+            "seed {seed}: {:.3} of the link",
+            seen.share
+        );
+        assert!(
+            seen.dropped < 0.05,
+            "seed {seed}: {:.3} dropped",
+            seen.dropped
+        );
+    }
+}
+
 /// With any bursts: some look as if a policer had dropped for a while.
 #[rstest]
 fn bursts_of_losses_are_no_drops(#[values(0.0, 0.1)] back: f64, #[values(20.0, 40.0)] rate: f64) {
