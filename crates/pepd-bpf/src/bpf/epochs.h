@@ -179,6 +179,17 @@ INLINE u64 delay_of(struct flow *flow, u64 rtt)
 	return delay;
 }
 
+// Returns how much of such a delay is that of the connection's own path, in µs, where it has a cap: the leg's queue is
+// not longer for that.
+INLINE u64 own_delay(struct flow *flow, u64 delay)
+{
+	if (!flow->cap)
+		return 0;
+	u64 others = READ(least_delays[(READ(heard) / ROUND - 1) % ROUNDS]);
+
+	return delay > others ? delay - others : 0;
+}
+
 // Notes what a round trip says of the path, which was so much longer than the least.
 INLINE void book_round_trip(struct counts *counts, u64 number, u64 rtt, u64 delay)
 {
@@ -239,19 +250,22 @@ INLINE u32 book_delivered(struct tcp_sock *tp, struct flow *flow, u64 pacing)
 	flow->delivered = tp->delivered;
 	if (!packets || !READ(order.rate))
 		return 0;
+	u64 delay = sent != earlier ? delay_of(flow, tp->rack.rtt_us) : 0;
+	u64 own = own_delay(flow, delay);
+	// It would have come then without a link of its own.
+	u64 now = tp->tcp_mstamp - own;
 	u64 half = packets / 2;
 	if (half) {
 		u64 time = half * flow->size * SECOND / (pacing ? pacing : 1);
 		u64 most = sent > earlier ? (sent - earlier) / 2 : 0;
-		book_arrived(sent - (time < most ? time : most), tp->tcp_mstamp, half * flow->size);
+		book_arrived(sent - (time < most ? time : most), now, half * flow->size);
 	}
-	u64 number = book_arrived(sent, tp->tcp_mstamp, (packets - half) * flow->size);
+	u64 number = book_arrived(sent, now, (packets - half) * flow->size);
 	wake_up();
 	if (sent == earlier)
 		return 0;
 	flow->acknowledged = sent;
-	u64 delay = delay_of(flow, tp->rack.rtt_us);
 	if (READ(order.number) - number < OPEN)
-		book_round_trip(counts_of(number), number, tp->rack.rtt_us, delay);
+		book_round_trip(counts_of(number), number, tp->rack.rtt_us, delay - own);
 	return 1;
 }

@@ -113,6 +113,13 @@ impl OwnPath {
         self.cap
     }
 
+    /// Returns how much of a delay is its own, in seconds, where it has a cap: the leg's queue is not longer for that, and
+    /// what arrives so much later has not taken the leg's link longer.
+    pub fn own(&self, delay: f64, leg: &LegDelay) -> f64 {
+        let others = self.cap.and_then(|_| leg.before(1));
+        others.map_or(0.0, |others| (delay - others).max(0.0))
+    }
+
     /// Takes so many bytes that are sent to it.
     pub fn sent(&mut self, bytes: f64) {
         self.sent += bytes;

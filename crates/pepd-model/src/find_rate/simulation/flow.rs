@@ -1,6 +1,6 @@
 //! A connection of a leg.
 
-use super::super::{OwnPath, PACKET};
+use super::super::{LegDelay, OwnPath, PACKET};
 use super::link::OwnLink;
 
 /// The least time beyond a round trip after which a sender takes what is under way for lost, in seconds
@@ -62,6 +62,11 @@ impl Flow {
     /// Returns whether it is kept to what its own path carries.
     pub(super) fn is_capped(&self) -> bool {
         self.cap().is_some()
+    }
+
+    /// Returns how much of a delay is that of its own path, in seconds.
+    pub(super) fn own(&self, delay: f64, leg: &LegDelay) -> f64 {
+        self.own_path.map_or(0.0, |path| path.own(delay, leg))
     }
 
     fn cap(&self) -> Option<f64> {

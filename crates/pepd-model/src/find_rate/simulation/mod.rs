@@ -368,9 +368,10 @@ impl Run<'_> {
         // The first round trip of a connection has the leg's queue in it.
         let queue = leg.ledger.controller().queue();
         let queue = leg.flows[flow].acknowledged(now, last.1, queue);
+        let own = leg.flows[flow].own(queue, &leg.delay);
         for (number, sent) in packets {
             if let Some(epoch) = leg.ledger.epoch_mut(*number) {
-                epoch.acknowledge(now, PACKET, queue, now - sent);
+                epoch.acknowledge(now - own, PACKET, queue - own, now - sent);
             }
         }
         leg.ledger.controller_mut().heard(now, rtt);

@@ -57,13 +57,13 @@ fn a_narrow_link_has_what_it_carries_and_the_others_the_rest(
     #[values(1, 3)] others: usize,
     #[values(0.01, 0.05, 0.2)] rtt: f64,
 ) {
-    let seen = shares(&narrow(rate, loss, others, rtt), settled(rtt) + 20.0);
+    // Before it has a cap half of what is sent is sent to it, and what it drops of that holds the start up (docs/lab.md).
+    let is_slow = rate < 2.0 && loss == 0.0 && others == 1 && rtt > 0.1;
+    let start = if is_slow { 40.0 } else { 20.0 };
+    let seen = shares(&narrow(rate, loss, others, rtt), settled(rtt) + start);
     assert!(seen.own > 0.88, "{seen:.3?}");
     assert!(seen.dropped < 0.02, "{seen:.3?}");
-    // In one setting they have less, for a reason that was not found (docs/lab.md).
-    let is_hard = rate > 3.0 && loss > 0.0 && rtt > 0.1 && others == 1;
-    let least = if is_hard { 0.65 } else { 0.87 };
-    assert!(seen.others > least, "{seen:.3?}");
+    assert!(seen.others > 0.97, "{seen:.3?}");
 }
 
 /// Without that most of what is sent to it is lost there, and the others have as much less.
