@@ -1,6 +1,7 @@
 //! What limits the rate, for people.
 
-use super::{Controller, Seen};
+use super::Controller;
+use super::seen::Seen;
 
 /// The seconds for which it is remembered that others send, too: that is seen once in a pulse or two.
 const SHARED: f64 = 5.0;

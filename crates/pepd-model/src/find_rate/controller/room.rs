@@ -2,8 +2,9 @@
 
 use super::super::tally::Tally;
 use super::super::{Epoch, PACKET};
+use super::Controller;
+use super::seen::Seen;
 use super::trial::{DOUBTED, Trial, Verdict};
-use super::{Controller, Seen};
 
 /// By how much a round trip more is sent where there is room, at first and at most.
 const GROWTH: [f64; 2] = [0.01, 0.25];

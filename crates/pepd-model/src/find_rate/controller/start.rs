@@ -3,7 +3,8 @@
 use super::super::tally::Tally;
 use super::super::{Epoch, PACKET};
 use super::room::{PATIENCE, SAFE, Shallow};
-use super::{Controller, LEAST, Seen};
+use super::seen::Seen;
+use super::{Controller, LEAST};
 
 /// What is sent meanwhile where an answer is overdue at the start, of what was sent before.
 const HELD_BACK: f64 = 0.1;
