@@ -229,7 +229,7 @@ fn a_refused_connection_is_an_error_to_the_client(
 }
 
 /// Closes by RST (`SO_LINGER` of zero; tcp(7)).
-pub(super) fn reset(stream: std::net::TcpStream) -> Result<()> {
+pub(crate) fn reset(stream: std::net::TcpStream) -> Result<()> {
     SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;
     drop(stream);
     Ok(())

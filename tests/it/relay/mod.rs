@@ -4,7 +4,7 @@ mod advised;
 mod backpressure;
 mod buffers;
 mod chosen;
-mod endings;
+pub(crate) mod endings;
 mod find_rate;
 mod fixed_rate;
 mod interactive;

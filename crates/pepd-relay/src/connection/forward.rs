@@ -1,5 +1,6 @@
 //! Relaying one connection: both directions, until each has ended.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pepd_telemetry::Counter;
@@ -13,11 +14,11 @@ use crate::connection::outcome::{End, Outcome};
 use crate::connection::record::ConnectionRecord;
 use crate::connection::state::{State, Way};
 use crate::pipe_pool::{LendPipes, LentPipe, Loan};
-use crate::shared::Context;
+use crate::shared::{Context, Shared};
 use crate::slots::slot::Slot;
 
 /// The time for which what came before a failure may stay undeliverable: the other leg's peer does
-/// not read, and the connection has no future.
+/// not read, and the connection has no future. It counts while the leg's link is there.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The pause before a call is made again that lacked memory.
@@ -136,7 +137,7 @@ impl Connection {
                 Next::EventInTime => {
                     // In a box: it is rare, and its timer large.
                     let event = Box::pin(tokio::time::timeout(PATIENCE, self.event(up, down)));
-                    if event.await.is_err() {
+                    if event.await.is_err() && self.without_link(shared, record).is_none() {
                         return End::Cut;
                     }
                 }
@@ -153,8 +154,24 @@ impl Connection {
         }
     }
 
+    /// Returns the name of a leg that has not failed, and whose link is gone.
+    fn without_link<'r>(
+        &self,
+        shared: &Shared,
+        record: &'r ConnectionRecord,
+    ) -> Option<&'r Arc<str>> {
+        let info = record.flow().info();
+        let legs = [
+            (&self.client, &info.client_profile),
+            (&self.upstream, &info.upstream_profile),
+        ];
+        let is_without =
+            |(leg, name): &(&LegSocket, &Arc<str>)| !leg.has_failed() && shared.links.is_gone(name);
+        legs.into_iter().find(is_without).map(|(_, name)| name)
+    }
+
     /// Closes both legs as they ended.
-    pub(crate) async fn finish(mut self, end: End, record: &mut ConnectionRecord) {
+    pub(crate) async fn finish(mut self, end: End, shared: &Shared, record: &mut ConnectionRecord) {
         let cut = end == End::Cut;
         let (up, down) = (self.up.state(), self.down.state());
         if (up, down) == (State::Done, State::Done) {
@@ -173,7 +190,11 @@ impl Connection {
             return;
         }
         let client_failed = self.client.failure();
-        // Dropping a leg sends its RST, but what came before it has to arrive first.
+        // Dropping a leg sends its RST, but what came before it has to arrive first; and a RST that is lost is for good.
+        let mut returns = shared.links.wait();
+        while let Some(leg) = self.without_link(shared, record) {
+            returns.of(leg).await;
+        }
         if !cut {
             tokio::join!(
                 self.client

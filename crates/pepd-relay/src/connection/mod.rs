@@ -102,7 +102,7 @@ async fn carry(
             .await
         };
         if let Some(end) = end {
-            Box::pin(connection.finish(end, &mut record)).await;
+            Box::pin(connection.finish(end, &context.shared, &mut record)).await;
             return;
         }
         match freeze(connection, &mut permit, asked, &mut record) {
