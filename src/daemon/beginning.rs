@@ -11,6 +11,7 @@ use pepd_relay::{
 use pepd_telemetry::Counters;
 
 use crate::clock::unix_time;
+use crate::daemon::links::gone_links;
 use crate::daemon::prepare::{self, Notes};
 use crate::exit::{Failure, Result};
 use crate::keeper::Death;
@@ -56,6 +57,7 @@ impl Start {
         };
         let (connections, clients) = (remains.connections(), remains.clients());
         let lost = remains.take_lost();
+        remains.without_links(gone_links(board));
         let prepared = Prepared::taking_over(remains, settings, workers)?;
         let listeners = prepared.addresses().to_vec();
         let relay = self.start(prepared)?;

@@ -20,7 +20,7 @@ use crate::left_legs::LeftLegs;
 use crate::limits::Admission;
 use crate::listener::{self, ListenError, Listener};
 use crate::moving::Mover;
-use crate::outage::Injector;
+use crate::outage::{Injector, Links};
 use crate::pipe_pool::PipePool;
 use crate::remains::{Remains, Share};
 use crate::settings::{EndToEnd, Leg, ListenerAddress, Settings};
@@ -173,7 +173,7 @@ impl Relay {
             injector,
             resume,
             first_windows: Learner::default(),
-            links: Arc::default(),
+            links: Arc::new(Links::new(remains.as_mut().map(Remains::take_gone))),
             left_legs: LeftLegs::new(
                 remains.as_mut().map(Remains::take_legs).unwrap_or_default(),
                 now + LEFT_LEGS_TIME,

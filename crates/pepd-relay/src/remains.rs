@@ -1,7 +1,7 @@
 //! What a relay has left whose process has died: connections, listeners, clients that it had accepted
 //! a moment before, and upstream legs whose clients it had not accepted yet.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -27,6 +27,8 @@ pub struct Remains {
     clients: Vec<OwnedFd>,
     /// Upstream legs whose clients have not been accepted.
     legs: HashMap<FourTuple, OwnedFd>,
+    /// The legs whose links were gone.
+    gone: HashSet<Arc<str>>,
     pub(crate) former: Option<Former>,
 }
 
@@ -48,6 +50,7 @@ impl Remains {
             connections,
             lost,
             listeners: Vec::new(),
+            gone: HashSet::new(),
             clients: Vec::new(),
             legs: HashMap::new(),
             former: slots.former(),
@@ -106,6 +109,16 @@ impl Remains {
     /// Takes the upstream legs whose clients have not been accepted.
     pub(crate) fn take_legs(&mut self) -> HashMap<FourTuple, OwnedFd> {
         std::mem::take(&mut self.legs)
+    }
+
+    /// Notes that the links under these legs were gone: what ends before it is heard of them waits for them.
+    pub fn without_links(&mut self, legs: impl IntoIterator<Item = Arc<str>>) {
+        self.gone.extend(legs);
+    }
+
+    /// Takes the legs whose links were gone.
+    pub(crate) fn take_gone(&mut self) -> HashSet<Arc<str>> {
+        std::mem::take(&mut self.gone)
     }
 
     /// Takes a listener at this address, if there is one left.

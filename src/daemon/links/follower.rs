@@ -119,7 +119,10 @@ impl Follower {
             self.tell_holding(&leg, &link);
             self.legs.insert(leg, link);
         }
-        self.notes.drop_the_rest();
+        for leg in self.notes.take_the_rest() {
+            // Who waits for a leg that is no more does not for ever.
+            self.relay.up(&leg);
+        }
         let new = self.legs.iter().filter(|(leg, _)| !known.contains(*leg));
         // What somebody has told holds until something else is heard, also what the process before was told.
         let new = new.filter(|(leg, link)| {

@@ -22,6 +22,7 @@ use tokio::task::JoinHandle;
 
 use self::follower::Follower;
 use self::noted::LinkNotes;
+pub use self::noted::gone_links;
 pub use self::orders::LinkTeller;
 use self::orders::Order;
 pub use self::states::LinkStates;

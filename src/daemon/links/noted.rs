@@ -76,14 +76,7 @@ impl LinkNotes {
     /// Begins with what is on the board.
     pub fn new(board: Arc<Board>) -> Self {
         let noted = board.links().unwrap_or_default();
-        let left = match serde_json::from_str(&noted) {
-            Ok(left) => left,
-            Err(_) if noted.is_empty() => BTreeMap::new(),
-            Err(error) => {
-                tracing::warn!(%error, "what the process before knew of links is not understood");
-                BTreeMap::new()
-            }
-        };
+        let left = read(&noted);
         Self { board, left, noted }
     }
 
@@ -92,9 +85,10 @@ impl LinkNotes {
         self.left.remove(leg)
     }
 
-    /// Drops what nobody has taken: of a leg that comes later it would be long past.
-    pub(super) fn drop_the_rest(&mut self) {
-        self.left.clear();
+    /// Takes the legs that nobody has taken: of one that comes later it would be long past.
+    pub(super) fn take_the_rest(&mut self) -> Vec<Arc<str>> {
+        let left = std::mem::take(&mut self.left);
+        left.into_keys().map(Arc::from).collect()
     }
 
     /// Notes what is known of these; of one that has never changed there is nothing to note.
@@ -113,6 +107,26 @@ impl LinkNotes {
             }
             Ok(_) => {}
             Err(error) => tracing::warn!(%error, "what is known of links is not noted"),
+        }
+    }
+}
+
+/// Returns the legs whose links were gone for the process before, or about to go.
+pub fn gone_links(board: &Board) -> Vec<Arc<str>> {
+    let links = read(&board.links().unwrap_or_default());
+    let gone = links
+        .into_iter()
+        .filter(|(_, link)| link.state != State::Up);
+    gone.map(|(leg, _)| Arc::from(leg)).collect()
+}
+
+fn read(noted: &str) -> BTreeMap<String, NotedLink> {
+    match serde_json::from_str(noted) {
+        Ok(left) => left,
+        Err(_) if noted.is_empty() => BTreeMap::new(),
+        Err(error) => {
+            tracing::warn!(%error, "what the process before knew of links is not understood");
+            BTreeMap::new()
         }
     }
 }

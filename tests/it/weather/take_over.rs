@@ -1,12 +1,13 @@
 //! The daemon's process dies while a link is gone, or in the moment after it has come back.
 
+use std::io::{ErrorKind, Read as _};
 use std::net::TcpStream;
 use std::thread;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use nix::sys::signal::Signal;
-use pepd_testbed::traffic::{Pattern, receive_exactly, send};
+use pepd_testbed::traffic::{Pair, Pattern, receive_exactly, send};
 use pepd_testbed::{Family, Via, World, require, wait_until};
 use rstest::rstest;
 
@@ -14,6 +15,7 @@ use super::outages::{
     Side, ask, open, status, tell, timer, towards, wait_for_doublings, wait_for_log,
 };
 use crate::harness::LIMIT;
+use crate::relay::endings::reset;
 
 /// What is under way when the link goes.
 const BYTES: u64 = 16 * 1024;
@@ -57,6 +59,44 @@ fn whoever_takes_over_knows_that_the_link_is_gone(
         outage["ended"].as_f64() > outage["begun"].as_f64(),
         "{status}"
     );
+    stage.finish()
+}
+
+/// Who aborts while the link is gone is heard of when it is back, also where nothing else is under way: a RST is never
+/// sent again. So it is where the daemon's process dies before that.
+#[rstest]
+fn who_aborts_meanwhile_is_heard_of_afterwards(
+    #[values(Via::Pepd, Via::Early)] via: Via,
+    #[values(Family::V4, Family::V6)] family: Family,
+    #[values(Side::Client, Side::Server)] side: Side,
+    #[values(false, true)] dies: bool,
+) -> Result<()> {
+    require!(root, program("nft"), program("ss"));
+    let mut stage = open(via, "")?;
+    let Pair { client, server } = stage.world.pair(family)?;
+    let (from, to) = match side {
+        Side::Client => (server, client),
+        Side::Server => (client, server),
+    };
+    send(&from, &Pattern::new(9), 0, BYTES)?;
+    receive_exactly(&to, &Pattern::new(9), 0, BYTES)?;
+    tell(&stage, format!("{} gone", side.leg()))?;
+    side.lose(&stage.world)?;
+    let boxs = format!("src {} and dst {}", from.peer_addr()?, from.local_addr()?);
+    reset(from)?;
+    wait_until(LIMIT, "the box has heard of it", || {
+        let open = stage.world.hb().sh(&format!("ss -Htna {boxs}"));
+        open.is_ok_and(|open| open.is_empty())
+    })?;
+    if dies {
+        stage.pepd()?.dies(Signal::SIGKILL)?;
+        wait_for_log(&stage, "the link is still gone")?;
+    }
+    side.restore(&stage.world)?;
+    tell(&stage, format!("{} up", side.leg()))?;
+    to.set_read_timeout(Some(LIMIT))?;
+    let heard = (&mut &to).read(&mut [0]).map_err(|error| error.kind());
+    ensure!(heard == Err(ErrorKind::ConnectionReset), "{heard:?}");
     stage.finish()
 }
 

@@ -19,18 +19,17 @@ pub(crate) struct Links {
     back: watch::Sender<Option<Arc<str>>>,
 }
 
-impl Default for Links {
-    fn default() -> Self {
+impl Links {
+    /// Begins with the links under these legs gone, if any.
+    pub(crate) fn new(gone: Option<HashSet<Arc<str>>>) -> Self {
         Self {
-            gone: ArcSwap::default(),
+            gone: ArcSwap::from_pointee(gone.unwrap_or_default()),
             rates: ArcSwap::default(),
             delivered: ArcSwap::default(),
             back: watch::Sender::new(None),
         }
     }
-}
 
-impl Links {
     /// Notes that a link is gone.
     pub(crate) fn gone(&self, leg: &Arc<str>) {
         self.gone.rcu(|gone| {
@@ -119,7 +118,7 @@ mod tests {
 
     #[test]
     fn who_waits_for_a_link_hears_of_it_and_of_no_other() {
-        let links = Links::default();
+        let links = Links::new(None);
         let (radio, lan): (Arc<str>, Arc<str>) = ("radio".into(), "lan".into());
         links.gone(&radio);
         assert!(links.is_gone("radio") && !links.is_gone("lan"));
