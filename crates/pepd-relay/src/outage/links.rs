@@ -15,8 +15,15 @@ pub(crate) struct Links {
     rates: ArcSwap<HashMap<Arc<str>, Rate>>,
     /// What each worker's connections over a leg delivered when its link went, in bytes a second.
     delivered: ArcSwap<HashMap<(Arc<str>, usize), u64>>,
-    /// The last that has come back.
-    back: watch::Sender<Option<Arc<str>>>,
+    back: watch::Sender<Back>,
+}
+
+/// The links that have come back: each return has a number, and of each leg the last is known, since several may come
+/// back before whoever waits has looked.
+#[derive(Debug, Default)]
+struct Back {
+    last: u64,
+    of: HashMap<Arc<str>, u64>,
 }
 
 impl Links {
@@ -26,7 +33,7 @@ impl Links {
             gone: ArcSwap::from_pointee(gone.unwrap_or_default()),
             rates: ArcSwap::default(),
             delivered: ArcSwap::default(),
-            back: watch::Sender::new(None),
+            back: watch::Sender::default(),
         }
     }
 
@@ -46,7 +53,10 @@ impl Links {
             gone.remove(leg);
             gone
         });
-        self.back.send_replace(Some(Arc::clone(leg)));
+        self.back.send_modify(|back| {
+            back.last += 1;
+            back.of.insert(Arc::clone(leg), back.last);
+        });
     }
 
     /// Notes how fast a link is; none if that is no longer known.
@@ -89,22 +99,30 @@ impl Links {
 
     /// Begins to wait for links that come back.
     pub(crate) fn wait(&self) -> Returns {
-        Returns(self.back.subscribe())
+        let back = self.back.subscribe();
+        let since = back.borrow().last;
+        Returns { back, since }
     }
 }
 
 /// The links that come back from now on.
-pub(crate) struct Returns(watch::Receiver<Option<Arc<str>>>);
+pub(crate) struct Returns {
+    back: watch::Receiver<Back>,
+    /// The number of the last return that is not waited for.
+    since: u64,
+}
 
 impl Returns {
-    /// Waits until that of this leg does, or one that comes back in the same moment.
+    /// Waits until that of this leg does.
     pub(crate) async fn of(&mut self, leg: &str) {
         loop {
-            if self.0.changed().await.is_err() {
-                return std::future::pending().await;
-            }
-            if self.0.borrow_and_update().as_deref() == Some(leg) {
+            let last = self.back.borrow_and_update().of.get(leg).copied();
+            if let Some(last) = last.filter(|last| *last > self.since) {
+                self.since = last;
                 return;
+            }
+            if self.back.changed().await.is_err() {
+                return std::future::pending().await;
             }
         }
     }
@@ -130,6 +148,13 @@ mod tests {
         assert!(!links.is_gone("radio"));
         assert!(returns.of("radio").now_or_never().is_some());
         assert!(returns.of("radio").now_or_never().is_none(), "once");
+        links.gone(&radio);
+        links.up(&radio);
+        links.up(&lan);
+        assert!(
+            returns.of("radio").now_or_never().is_some(),
+            "both in a moment"
+        );
         for (leg, worker, rate) in [
             ("radio", 0, 9),
             ("radio", 1, 2),
