@@ -13,7 +13,7 @@ mod late;
 mod legs;
 mod own_links;
 mod phases;
-mod resets;
+pub(crate) mod resets;
 mod shares;
 mod swarm;
 mod transfers;

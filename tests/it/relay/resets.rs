@@ -219,7 +219,7 @@ fn pause(stage: &mut Stage, on: bool) -> Result<()> {
 }
 
 /// Reads everything until the end, and the error that it was, if any.
-fn read_to_end(mut stream: &TcpStream) -> Result<(Vec<u8>, Option<ErrorKind>)> {
+pub(crate) fn read_to_end(mut stream: &TcpStream) -> Result<(Vec<u8>, Option<ErrorKind>)> {
     let mut got = Vec::new();
     let end = stream.read_to_end(&mut got);
     let error = end.err().map(|error| error.kind());

@@ -1,6 +1,6 @@
 //! The daemon's process dies while a link is gone, or in the moment after it has come back.
 
-use std::io::{ErrorKind, Read as _};
+use std::io::ErrorKind;
 use std::net::TcpStream;
 use std::thread;
 use std::time::Instant;
@@ -16,6 +16,7 @@ use super::outages::{
 };
 use crate::harness::LIMIT;
 use crate::relay::endings::reset;
+use crate::relay::resets::read_to_end;
 
 /// What is under way when the link goes.
 const BYTES: u64 = 16 * 1024;
@@ -92,11 +93,15 @@ fn who_aborts_meanwhile_is_heard_of_afterwards(
         stage.pepd()?.dies(Signal::SIGKILL)?;
         wait_for_log(&stage, "the link is still gone")?;
     }
-    side.restore(&stage.world)?;
+    // That it is back may be told a moment too early.
     tell(&stage, format!("{} up", side.leg()))?;
+    side.restore(&stage.world)?;
     to.set_read_timeout(Some(LIMIT))?;
-    let heard = (&mut &to).read(&mut [0]).map_err(|error| error.kind());
-    ensure!(heard == Err(ErrorKind::ConnectionReset), "{heard:?}");
+    let heard = read_to_end(&to)?;
+    ensure!(
+        heard == (Vec::new(), Some(ErrorKind::ConnectionReset)),
+        "{heard:?}"
+    );
     stage.finish()
 }
 

@@ -21,6 +21,13 @@ use crate::slots::slot::Slot;
 /// not read, and the connection has no future. It counts while the leg's link is there.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The time from a link's return until a RST is sent over it, and within which those of all connections are: what is sent
+/// only once. Who was told of the return may have been told early; and a next hop that was asked for in vain during the
+/// outage is lost, with the packets that wait for it, within three seconds of the first question, a second each
+/// (`neigh_timer_handler`, net/core/neighbour.c), and holds few packets until it is known.
+const SETTLED: Duration = Duration::from_secs(3);
+const SPREAD: Duration = Duration::from_millis(500);
+
 /// The pause before a call is made again that lacked memory.
 pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
@@ -194,6 +201,7 @@ impl Connection {
         let mut returns = shared.links.wait();
         while let Some(leg) = self.without_link(shared, record) {
             returns.of(leg).await;
+            tokio::time::sleep(SETTLED + spread(record.flow().id())).await;
         }
         if !cut {
             tokio::join!(
@@ -210,6 +218,11 @@ impl Connection {
         };
         record.end(outcome, &self.client, &self.upstream);
     }
+}
+
+/// Returns when within [`SPREAD`] a connection has its turn.
+fn spread(id: u64) -> Duration {
+    SPREAD / 64 * u32::try_from(id % 64).unwrap_or_default()
 }
 
 /// Returns what a leg is watched for: data when the direction from it is starved, room when the one
