@@ -12,6 +12,7 @@ use pepd_dlep::{
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::netns::Netns;
+use crate::traffic::uninterrupted;
 
 /// What a test waits for at most.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -279,7 +280,8 @@ impl Beacon {
     pub fn hear(&self) -> Result<SocketAddr> {
         let mut bytes = [0; 2048];
         loop {
-            let (length, from) = self.socket.recv_from(&mut bytes).context("a router")?;
+            let heard = uninterrupted(|| self.socket.recv_from(&mut bytes));
+            let (length, from) = heard.context("a router")?;
             if let Some(Signal::PeerDiscovery { .. }) = Signal::read(&bytes[..length]) {
                 return Ok(from);
             }

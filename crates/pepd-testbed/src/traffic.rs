@@ -152,7 +152,8 @@ pub fn await_event(at: &impl AsFd, event: PollFlags, limit: Duration) -> io::Res
     Ok(ready > 0)
 }
 
-fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+/// Makes a call again that a signal has interrupted, or the machine, which was stopped for a while.
+pub(crate) fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match call() {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
