@@ -19,7 +19,7 @@ use crate::streams::{watch, while_busy, while_filled};
 use crate::weather::{LOSE, RESTORE};
 
 /// What the link towards the server carries where what is found is measured, in Mbit/s.
-const RATE: u64 = 20;
+pub(super) const RATE: u64 = 20;
 
 /// What is known of the leg towards the server.
 pub(super) fn rate(world: &World) -> Result<Value> {
@@ -35,6 +35,26 @@ fn state(world: &World) -> String {
 
 pub(super) fn config(world: &World) -> String {
     format!("{}{}", control_of(FIND), world.admin())
+}
+
+/// Opens so many connections over a leg of [`RATE`] whose one-way delay is so many milliseconds, and that loses packets
+/// both ways.
+pub(super) fn over_a_leg(
+    one_way: u64,
+    loss: Loss,
+    family: Family,
+    flows: usize,
+) -> Result<(World, Pepd, Vec<Pair>)> {
+    let near = Shape::new(Duration::from_millis(5), Rate::mbit(100));
+    let far = Shape {
+        loss,
+        ..Shape::new(Duration::from_millis(one_way), Rate::mbit(RATE))
+    };
+    let world = World::emulated(near, far)?;
+    let daemon = Pepd::start(PEPD, world.hb(), &config(&world))?;
+    let pairs = (0..flows).map(|_| world.pair(family));
+    let pairs = pairs.collect::<Result<_>>()?;
+    Ok((world, daemon, pairs))
 }
 
 /// Returns the pacing rates in bits a second of what the box has open towards the server.
@@ -122,16 +142,7 @@ fn it_finds_the_rate_of_a_link(
     #[case] flows: usize,
 ) -> Result<()> {
     require!(root, virtual_time, program("nft"));
-    let near = Shape::new(Duration::from_millis(5), Rate::mbit(100));
-    let far = Shape {
-        loss: Loss::independent(loss),
-        ..Shape::new(Duration::from_millis(20), Rate::mbit(RATE))
-    };
-    let world = World::emulated(near, far)?;
-    let daemon = Pepd::start(PEPD, world.hb(), &config(&world))?;
-    let pairs = (0..flows)
-        .map(|_| world.pair(family))
-        .collect::<Result<Vec<Pair>>>()?;
+    let (world, daemon, pairs) = over_a_leg(20, Loss::independent(loss), family, flows)?;
     while_filled(&pairs, || {
         // A rate that nobody has said is found within a second.
         watch(&pairs, Duration::from_secs(1))?;
@@ -161,14 +172,7 @@ fn it_finds_the_rate_of_a_link(
 #[case::bursts(Loss::bursts(0.1, 10.0))]
 fn what_was_found_holds(#[case] loss: Loss) -> Result<()> {
     require!(root, virtual_time, program("nft"));
-    let near = Shape::new(Duration::from_millis(5), Rate::mbit(100));
-    let far = Shape {
-        loss,
-        ..Shape::new(Duration::from_millis(25), Rate::mbit(RATE))
-    };
-    let world = World::emulated(near, far)?;
-    let daemon = Pepd::start(PEPD, world.hb(), &config(&world))?;
-    let pairs = [world.pair(Family::V4)?];
+    let (world, daemon, pairs) = over_a_leg(25, loss, Family::V4, 1)?;
     while_filled(&pairs, || {
         watch(&pairs, Duration::from_secs(3))?;
         let mut arrives = 0.9;

@@ -8,12 +8,11 @@ use pepd_testbed::traffic::Pair;
 use pepd_testbed::{Family, Link, Pepd, Topology, World, require};
 use rstest::rstest;
 
-use super::find_rate::{config, rate};
+use super::find_rate::{RATE, config, over_a_leg, rate};
 use crate::harness::PEPD;
 use crate::streams::{take, watch, while_filled};
 
-/// What the leg carries, and the host's own link, in Mbit/s; and the packets for which that has room.
-const LEG: u64 = 20;
+/// What the host's own link carries, in Mbit/s, and the packets for which that has room.
 const OWN: u64 = 2;
 const ROOM: u64 = 100;
 
@@ -98,7 +97,7 @@ fn the_others_have_what_a_narrow_host_cannot_take(
     require!(root, virtual_time, program("nft"));
     let world = world(Shape {
         loss: Loss::independent(loss),
-        ..Shape::new(Duration::from_millis(20), Rate::mbit(LEG))
+        ..Shape::new(Duration::from_millis(20), Rate::mbit(RATE))
     })?;
     let daemon = Pepd::start(PEPD, world.hb(), &config(&world))?;
     let open = |host, address: [u8; 4]| {
@@ -121,8 +120,8 @@ fn the_others_have_what_a_narrow_host_cannot_take(
         let megabits = |bytes: u64| 8.0 * bytes as f64 / 1e6 / seconds;
         let dropped = own.dropped.bytes as f64 / own.offered.bytes as f64;
         let slow = megabits(own.sent.bytes) / OWN as f64;
-        let rest = LEG as f64 - megabits(own.offered.bytes) / arrive;
-        let left = LEG as f64 - OWN as f64 / arrive;
+        let rest = RATE as f64 - megabits(own.offered.bytes) / arrive;
+        let left = RATE as f64 - OWN as f64 / arrive;
         let part = megabits(had.iter().skip(1).sum()) / (left * goodput);
         println!(
             "{loss} lost, {others} others: {dropped:.4} of {:.2} Mbit/s dropped, {slow:.3} of its link, \
@@ -152,16 +151,7 @@ fn nobody_is_kept_to_less_where_no_link_is_narrow(
     #[case] flows: usize,
 ) -> Result<()> {
     require!(root, virtual_time, program("nft"));
-    let near = Shape::new(Duration::from_millis(5), Rate::mbit(100));
-    let far = Shape {
-        loss: Loss::independent(loss),
-        ..Shape::new(Duration::from_millis(20), Rate::mbit(LEG))
-    };
-    let world = World::emulated(near, far)?;
-    let daemon = Pepd::start(PEPD, world.hb(), &config(&world))?;
-    let pairs = (0..flows)
-        .map(|_| world.pair(Family::V4))
-        .collect::<Result<Vec<Pair>>>()?;
+    let (world, daemon, pairs) = over_a_leg(20, Loss::independent(loss), Family::V4, flows)?;
     while_filled(&pairs, || {
         let (had, narrow) = watch_each(&world, &pairs, WATCHED)?;
         println!("{loss} lost, {flows} flows: {narrow} narrow, {had:?}");

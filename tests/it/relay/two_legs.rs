@@ -8,13 +8,10 @@ use pepd_testbed::link::{Loss, Rate, Shape};
 use pepd_testbed::{Family, Pepd, World, require};
 use rstest::rstest;
 
-use super::find_rate::rate;
+use super::find_rate::{RATE, rate};
 use super::fixed_rate::{FIND, control_of};
 use crate::harness::PEPD;
 use crate::streams::{watch, while_filled};
-
-/// What the link carries, in Mbit/s.
-const RATE: u64 = 20;
 
 /// For how long they may look for their parts, and for how long it is looked at them then.
 const SETTLES: Duration = Duration::from_secs(15);

@@ -21,11 +21,13 @@ use crate::slots::slot::Slot;
 /// not read, and the connection has no future. It counts while the leg's link is there.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The time from a link's return until a RST is sent over it, and within which those of all connections are: what is sent
-/// only once. Who was told of the return may have been told early; and a next hop that was asked for in vain during the
-/// outage is lost, with the packets that wait for it, within three seconds of the first question, a second each
-/// (`neigh_timer_handler`, net/core/neighbour.c), and holds few packets until it is known.
+/// The time from a link's return until a RST is sent over it, which is sent only once. Who was told of the return may
+/// have been told early; and a next hop that was asked for in vain during the outage is lost, with the packets that wait
+/// for it, within three seconds of the first question, a second each (`neigh_timer_handler`, net/core/neighbour.c), and
+/// holds few packets until it is known.
 const SETTLED: Duration = Duration::from_secs(3);
+
+/// The time over which those of all connections are spread, so that no queue has to drop some.
 const SPREAD: Duration = Duration::from_millis(500);
 
 /// The pause before a call is made again that lacked memory.
@@ -198,9 +200,8 @@ impl Connection {
         }
         let client_failed = self.client.failure();
         // Dropping a leg sends its RST, but what came before it has to arrive first; and a RST that is lost is for good.
-        let mut returns = shared.links.wait();
         while let Some(leg) = self.without_link(shared, record) {
-            returns.of(leg).await;
+            shared.links.until_back(leg).await;
             tokio::time::sleep(SETTLED + spread(record.flow().id())).await;
         }
         if !cut {

@@ -97,6 +97,14 @@ impl Links {
         self.gone.load().contains(leg)
     }
 
+    /// Waits until it is not gone.
+    pub(crate) async fn until_back(&self, leg: &str) {
+        let mut returns = self.wait();
+        while self.is_gone(leg) {
+            returns.of(leg).await;
+        }
+    }
+
     /// Begins to wait for links that come back.
     pub(crate) fn wait(&self) -> Returns {
         let back = self.back.subscribe();
@@ -173,5 +181,20 @@ mod tests {
         assert_eq!(links.rate("radio"), None);
         // What was before is not waited for.
         assert!(links.wait().of("radio").now_or_never().is_none());
+    }
+
+    #[test]
+    fn until_a_link_is_back_is_no_longer_than_it_is_gone() {
+        let links = Links::new(None);
+        let radio: Arc<str> = "radio".into();
+        assert!(links.until_back("radio").now_or_never().is_some());
+        links.gone(&radio);
+        let mut waits = std::pin::pin!(links.until_back("radio"));
+        assert!(waits.as_mut().now_or_never().is_none());
+        links.up(&radio);
+        links.gone(&radio);
+        assert!(waits.as_mut().now_or_never().is_none(), "gone again");
+        links.up(&radio);
+        assert!(waits.now_or_never().is_some());
     }
 }

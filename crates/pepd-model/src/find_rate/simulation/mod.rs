@@ -259,14 +259,9 @@ impl Run<'_> {
             }
         }
         if next == now {
-            // Nobody has anything to send.
-            let demand = self.scenario.demand;
-            next += PACKET
-                / if demand.is_finite() {
-                    rate.max(demand)
-                } else {
-                    rate
-                };
+            // Nobody has anything to send, or nobody may.
+            let demand = Some(self.scenario.demand).filter(|demand| demand.is_finite());
+            next += PACKET / demand.map_or(rate, |demand| rate.max(demand));
         }
         self.at(next, What::Send(index));
     }
