@@ -60,7 +60,7 @@ impl Case<'_> {
             outage.start += OUTAGE_SHIFT * self.repeat;
         }
         let path = Path::open(&legs, self.experiment.boxes, self.seed)?;
-        if let Some(bytes) = self.experiment.host_window {
+        if let Some(bytes) = self.point.host_window.or(self.experiment.host_window) {
             path.limit_windows(bytes)?;
         }
         if self.experiment.no_window_scaling {

@@ -136,6 +136,9 @@ pub struct Point {
     pub buffer: Option<u32>,
     /// Replaces the far leg's outages.
     pub outages: Option<Vec<Outage>>,
+    /// Replaces the hosts' receive windows, in bytes.
+    #[serde(default, deserialize_with = "size")]
+    pub host_window: Option<u64>,
     /// What the point is called, if not by its number.
     pub name: Option<String>,
 }
