@@ -145,6 +145,8 @@ pub enum Metric {
     Dropped,
     /// The time from when the flows began until they had nine tenths of the limit, in seconds.
     Found,
+    /// The time until nine tenths of the far leg's link were used, in seconds.
+    Used,
     /// What another's connection on the far leg had, of all.
     Foreign,
 }
@@ -167,6 +169,7 @@ impl Metric {
             Self::Queue95 => "queue p95, ms",
             Self::Dropped => "dropped, round trips",
             Self::Found => "90 % after, s",
+            Self::Used => "90 % used after, s",
             Self::Foreign => "others have, %",
         }
     }
@@ -188,6 +191,7 @@ impl Metric {
             Self::Queue95 => "queue-p95",
             Self::Dropped => "dropped",
             Self::Found => "found",
+            Self::Used => "used",
             Self::Foreign => "foreign",
         }
     }
@@ -205,6 +209,7 @@ impl Metric {
                 | Self::Queue95
                 | Self::Dropped
                 | Self::Found
+                | Self::Used
         )
     }
 
@@ -221,7 +226,8 @@ impl Metric {
             | Self::Buffering
             | Self::Fairness
             | Self::Dropped
-            | Self::Found => 1.0,
+            | Self::Found
+            | Self::Used => 1.0,
         }
     }
 }

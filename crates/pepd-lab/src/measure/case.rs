@@ -1,7 +1,7 @@
 //! One measurement: a path, a proxy on it, traffic, and what came of it.
 
 use std::path::Path as FilePath;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use pepd_testbed::link::Report;
@@ -15,7 +15,7 @@ use crate::paper::{
 use crate::path::{Path, Proxy};
 use crate::results::{Metric, PaperValue, Record, Sample, Trace};
 use crate::stats::{fairness, mean, quantile, real, real64};
-use crate::traffic::bulk::{Arrivals, Flows, PORT, sleep_until, wait_for_tick};
+use crate::traffic::bulk::{Arrivals, BIN, Flows, PORT, sleep_until, wait_for_tick};
 use crate::traffic::web::{self, Server};
 use crate::traffic::{keystrokes, video};
 
@@ -152,6 +152,11 @@ impl Case<'_> {
         sleep_until(running.epoch() + warm_up);
         let begun = begin()?;
         let begin = running.epoch() + warm_up;
+        let used = if self.experiment.queue && warm_up.is_zero() {
+            self.used(path, begin)?
+        } else {
+            None
+        };
         sleep_until(begin + window);
         begun.end()?;
         let [_, far] = path.report()?;
@@ -172,6 +177,7 @@ impl Case<'_> {
         }
         if self.experiment.queue {
             values.extend(self.queue(&far, &arrivals));
+            values.extend(used.map(|time| (Metric::Used, time.as_secs_f64())));
         }
         if let Some(foreign) = foreign {
             // Its bins are counted from its own start.
@@ -198,6 +204,27 @@ impl Case<'_> {
         let found = steady.and_then(|limit| arrivals.reached(0.9 * limit));
         values.extend(found.map(|time| (Metric::Found, time.as_secs_f64())));
         values
+    }
+
+    /// Watches how soon nine tenths of the far leg are used, in the window: the middle of the first two [`BIN`]s in which
+    /// they are. What was lost behind the link and is sent again counts there, and what waits at the receiver for it.
+    fn used(&self, path: &Path, begin: Instant) -> Result<Option<Duration>> {
+        let window = self.timing.window;
+        let [_, far] = self.experiment.legs(self.point);
+        let wanted = 0.9 * far.mean_rate(window) / 8.0 * (2 * BIN).as_secs_f64();
+        let mut sent = [0.0; 2];
+        let mut time = BIN;
+        while time <= window {
+            sleep_until(begin + time);
+            let [_, far] = path.report()?;
+            let now = real64(far.a_to_b.sent.bytes);
+            if now - sent[0] >= wanted {
+                return Ok(Some(time.saturating_sub(BIN)));
+            }
+            sent = [sent[1], now];
+            time += BIN;
+        }
+        Ok(None)
     }
 
     fn over_time(&self, arrivals: &Arrivals) -> String {

@@ -45,6 +45,7 @@ pub fn limit(
         | Metric::Queue95
         | Metric::Dropped
         | Metric::Found
+        | Metric::Used
         | Metric::Foreign => None,
     }
 }
