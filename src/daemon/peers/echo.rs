@@ -1,6 +1,6 @@
 //! Echo requests and the answers to them, as bytes.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::IpAddr;
 
 use pepd_packet::{Protocol, icmp, ip};
@@ -11,9 +11,13 @@ pub struct Echo {
     local: IpAddr,
     remote: IpAddr,
     identifier: u16,
-    sequence: u16,
-    /// Nobody who does not see the request can answer it.
+    /// The number of the last request; the message has its lowest 16 bits.
+    count: u64,
+    /// The first part of each request's data. Nobody who has never seen one makes the daemon read anything.
     nonce: [u8; 8],
+    /// Makes the second part, which is another one in each: who does not see a request cannot answer it, whatever else
+    /// he has seen.
+    proofs: RandomState,
 }
 
 /// What tells the answers to one sender's requests from all else.
@@ -23,7 +27,7 @@ pub struct Answer {
     pub kind: u8,
     /// The requests' identifier.
     pub identifier: u16,
-    /// The requests' data.
+    /// What the requests' data begins with.
     pub nonce: [u8; 8],
 }
 
@@ -36,19 +40,30 @@ impl Echo {
             local,
             remote,
             identifier: u16::from_ne_bytes([high, low]),
-            sequence: 0,
+            count: 0,
             nonce: random().to_ne_bytes(),
+            proofs: RandomState::new(),
         }
+    }
+
+    /// Returns the data of a request, by its number.
+    fn data(&self, count: u64) -> [u8; 16] {
+        let mut data = [0; 16];
+        let (nonce, proof) = data.split_at_mut(8);
+        nonce.copy_from_slice(&self.nonce);
+        proof.copy_from_slice(&self.proofs.hash_one(count).to_ne_bytes());
+        data
     }
 
     /// Returns the next request: for IPv4 the ICMP message alone, for IPv6 the packet with its
     /// header.
     pub fn next(&mut self) -> Vec<u8> {
-        self.sequence = self.sequence.wrapping_add(1);
+        self.count = self.count.wrapping_add(1);
+        let data = self.data(self.count);
         let echo = icmp::Echo {
             identifier: self.identifier,
-            sequence: self.sequence,
-            data: &self.nonce,
+            sequence: self.sequence(),
+            data: &data,
         };
         match (self.local, self.remote) {
             (IpAddr::V6(local), IpAddr::V6(remote)) => {
@@ -72,9 +87,14 @@ impl Echo {
         }
     }
 
-    /// Returns the number of the last request.
+    /// Returns the number of the last request, as it is in the message.
     pub fn sequence(&self) -> u16 {
-        self.sequence
+        #[allow(
+            clippy::cast_possible_truncation,
+            reason = "the message has the lower 16 bits"
+        )]
+        let sequence = self.count as u16;
+        sequence
     }
 
     /// Returns whether `packet` is a request of the peer's, as raw sockets give it.
@@ -88,13 +108,15 @@ impl Echo {
 
     /// Returns the number of the request that `packet` answers. For IPv4 it begins with the IP
     /// header, for IPv6 it does not: so raw sockets give them (raw(7)). The kernel has looked at
-    /// the checksum of ICMPv6; of ICMP the nonce tells as much.
+    /// the checksum of ICMPv6; of ICMP the data tells as much.
     pub fn answers(&self, packet: &[u8]) -> Option<u16> {
         let reply = match self.remote {
             IpAddr::V4(_) => icmp::Echo::read_reply(ip::Packet::read(packet)?.payload)?,
             IpAddr::V6(_) => icmp::Echo::read_reply_v6(packet)?,
         };
-        let ours = reply.identifier == self.identifier && reply.data == self.nonce;
+        let ago = self.sequence().wrapping_sub(reply.sequence);
+        let data = self.data(self.count.wrapping_sub(ago.into()));
+        let ours = reply.identifier == self.identifier && reply.data == data;
         ours.then_some(reply.sequence)
     }
 }
@@ -148,6 +170,25 @@ mod tests {
         assert!(!echo.is_asked(&answer(&request[40..], 129, &[])));
     }
 
+    /// Who has seen one request cannot answer the next: no two have the same data, also where the number is the same
+    /// again.
+    #[test]
+    fn no_request_tells_the_answer_to_another() {
+        let header = [&[0x45][..], &[0; 19]].concat();
+        let mut echo = v4();
+        let old = echo.next();
+        for _ in 0..0xffff {
+            echo.next();
+        }
+        let (mut next, number) = (echo.next(), echo.sequence());
+        assert_eq!(number, 1, "as the first one");
+        assert_eq!(echo.answers(&answer(&old, 0, &header)), None);
+        assert_eq!(echo.answers(&answer(&next, 0, &header)), Some(1));
+        next.truncate(8);
+        next.extend(&old[8..]);
+        assert_eq!(echo.answers(&answer(&next, 0, &header)), None);
+    }
+
     #[test]
     fn the_checksums_are_right() {
         let request = v4().next();
@@ -156,10 +197,10 @@ mod tests {
         let request = v6().next();
         let (header, message) = request.split_at(40);
         let mut all = header[8..].to_vec();
-        all.extend([0, 0, 0, 16, 0, 0, 0, 58]);
+        all.extend([0, 0, 0, 24, 0, 0, 0, 58]);
         all.extend(message);
         assert_eq!(Checksum::of(&all).value(), 0);
-        assert_eq!(header[..8], [0x60, 0, 0, 0, 0, 16, 58, 64]);
+        assert_eq!(header[..8], [0x60, 0, 0, 0, 0, 24, 58, 64]);
     }
 
     #[test]

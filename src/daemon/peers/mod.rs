@@ -182,6 +182,7 @@ impl Probed {
 async fn probe(probed: Probed, every: Duration, mut ask: watch::Receiver<()>) {
     let Probed { peer, record, .. } = &probed;
     let mut echo = Echo::new(peer.local, peer.remote);
+    let device = format!("{DEVICE_PREFIX}{}", peer.name);
     let mut heard = None;
     let timeout = every.max(MIN_ANSWER_TIMEOUT);
     let mut tick = tokio::time::interval(every);
@@ -196,7 +197,7 @@ async fn probe(probed: Probed, every: Duration, mut ask: watch::Receiver<()>) {
                 probed.report(change);
                 let (at, date) = (Instant::now(), SystemTime::now());
                 let packet = echo.next();
-                let sent = send_request(peer, &packet, &echo, &mut heard);
+                let sent = send_request(peer, &device, &packet, &echo, &mut heard);
                 if let Err(error) = &sent && error.kind() == io::ErrorKind::PermissionDenied {
                     tracing::warn!(
                         peer = peer.name, %error,
@@ -216,7 +217,7 @@ async fn probe(probed: Probed, every: Duration, mut ask: watch::Receiver<()>) {
             () = asked(heard.as_ref(), &echo, last), if !lock(record).is_answering() => {
                 tick.reset_immediately();
             }
-            received = answer(heard.as_ref()) => match received {
+            received = answer(heard.as_ref(), &device) => match received {
                 Ok(packet) => {
                     let Some(sequence) = echo.answers(&packet) else {
                         continue;
@@ -236,6 +237,7 @@ async fn probe(probed: Probed, every: Duration, mut ask: watch::Receiver<()>) {
 /// Sends a request through the peer's tunnel. Before the first one, starts to listen for answers.
 fn send_request(
     peer: &Peer,
+    device: &str,
     packet: &[u8],
     echo: &Echo,
     heard: &mut Option<Heard>,
@@ -243,12 +245,12 @@ fn send_request(
     if heard.is_none() {
         *heard = Some(Heard::of(peer, echo.answer())?);
     }
-    socket::send(peer, &format!("{DEVICE_PREFIX}{}", peer.name), packet)
+    socket::send(peer, device, packet)
 }
 
-async fn answer(heard: Option<&Heard>) -> io::Result<Vec<u8>> {
+async fn answer(heard: Option<&Heard>, device: &str) -> io::Result<Vec<u8>> {
     match heard {
-        Some(heard) => heard.answer().await,
+        Some(heard) => heard.answer(device).await,
         None => std::future::pending().await,
     }
 }

@@ -51,6 +51,8 @@ pub struct Record {
     lost: u64,
     /// The oldest first. Bounded, since each waits only so long.
     pending: VecDeque<Pending>,
+    /// When the last one of those that were answered was sent: what was sent before it and is lost says nothing any more.
+    answered: Option<Instant>,
     lost_in_a_row: u32,
     first_lost: Option<SystemTime>,
     /// The reason why the last probe could not be sent, if it could not.
@@ -70,6 +72,7 @@ impl Record {
             probes: 0,
             lost: 0,
             pending: VecDeque::new(),
+            answered: None,
             lost_in_a_row: 0,
             first_lost: None,
             failure: None,
@@ -104,6 +107,7 @@ impl Record {
         let probe = self.pending.remove(index)?;
         let rtt = at.saturating_duration_since(probe.at);
         self.rtt = Some(rtt);
+        self.answered = self.answered.max(Some(probe.at));
         self.lost_in_a_row = 0;
         self.first_lost = None;
         if self.liveness == Liveness::Answering {
@@ -127,6 +131,9 @@ impl Record {
             }
             self.pending.pop_front();
             self.lost += 1;
+            if self.answered > Some(probe.at) {
+                continue;
+            }
             self.lost_in_a_row = self.lost_in_a_row.saturating_add(1);
             let since = *self.first_lost.get_or_insert(probe.date);
             if self.lost_in_a_row == LOST_IN_A_ROW && self.liveness != Liveness::Silent {
@@ -297,6 +304,36 @@ mod tests {
         assert_eq!(peer.record.state().liveness, Liveness::Silent);
         assert!(peer.answer(4).is_some());
         assert!(peer.answer(4).is_none(), "twice");
+    }
+
+    /// While a peer is silent it may be asked ten times a second. Those that were sent just before it was there again are
+    /// given up after its answer, and are no new silence.
+    #[test]
+    fn what_was_sent_before_an_answer_is_no_silence_after_it() {
+        let start = Instant::now();
+        let at = |ms: u64| (start + Duration::from_millis(ms), SystemTime::UNIX_EPOCH);
+        let timeout = Duration::from_secs(2);
+        let mut record = Record::new("hb-i", Liveness::Unknown);
+        for sequence in 0..100_u16 {
+            let (now, date) = at(u64::from(sequence) * 100);
+            record.expire(now, timeout);
+            record.sent(sequence, now, date, None);
+        }
+        assert_eq!(record.state().liveness, Liveness::Silent);
+        let (now, date) = at(9950);
+        assert!(record.answered(99, now, date).is_some());
+        // The next one is due five seconds later.
+        for ms in (10_000..=12_000).step_by(100) {
+            assert!(record.expire(at(ms).0, timeout).is_none(), "at {ms} ms");
+        }
+        let state = record.state();
+        assert_eq!((state.liveness, state.lost), (Liveness::Answering, 99));
+        // Those after it count.
+        for sequence in 100..103_u16 {
+            let (now, date) = at(u64::from(sequence) * 150);
+            record.sent(sequence, now, date, None);
+        }
+        assert!(record.expire(at(30_000).0, timeout).is_some());
     }
 
     /// On a box that stands by for another one, which has the tunnel's address.

@@ -1,9 +1,13 @@
 //! How probes leave, and how their answers come.
 
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 
+use nix::libc::in_pktinfo;
+use nix::net::if_::if_nametoindex;
+use nix::sys::socket::sockopt::Ipv4PacketInfo;
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt};
 use pepd_config::Peer;
 use pepd_packet::icmp;
 use pepd_sys::reactor;
@@ -66,6 +70,9 @@ impl Heard {
                 IpAddr::V6(_) => raw(Domain::IPV6, Protocol::ICMPV6)?,
             };
             socket.attach_filter(filter)?;
+            if !is_v6 {
+                setsockopt(&socket, Ipv4PacketInfo, &true)?;
+            }
             // Nobody else's ICMP wakes us up then. Unbound, it would take only what comes to the
             // address that the host's own routes prefer towards the peer.
             socket.bind(&address(peer.local))?;
@@ -78,25 +85,47 @@ impl Heard {
         })
     }
 
-    /// Waits for a packet that may be an answer.
-    pub async fn answer(&self) -> io::Result<Vec<u8>> {
-        next(&self.answers).await
+    /// Waits for a packet that may be an answer. Over IPv4 it has come through the tunnel whose interface is `device`: one
+    /// that comes beside it does not show that the tunnel works.
+    pub async fn answer(&self, device: &str) -> io::Result<Vec<u8>> {
+        loop {
+            let (packet, came_by) = next(&self.answers).await?;
+            // An interface that was made again is another one.
+            let is_tunnel =
+                |index| if_nametoindex(device).is_ok_and(|own| i32::try_from(own) == Ok(index));
+            if came_by.is_none_or(is_tunnel) {
+                return Ok(packet);
+            }
+        }
     }
 
     /// Waits for a packet that may be a request.
     pub async fn request(&self) -> io::Result<Vec<u8>> {
-        next(&self.requests).await
+        Ok(next(&self.requests).await?.0)
     }
 }
 
-async fn next(socket: &AsyncFd<OwnedFd>) -> io::Result<Vec<u8>> {
+/// Waits for a packet, and returns over IPv4 the number of the interface that it has come by, too.
+async fn next(socket: &AsyncFd<OwnedFd>) -> io::Result<(Vec<u8>, Option<i32>)> {
     loop {
         let mut ready = socket.readable().await?;
         let received = ready.try_io(|socket| {
             let mut packet = vec![0; LONGEST];
-            let length = nix::unistd::read(socket, &mut packet)?;
+            let mut control = nix::cmsg_space!(in_pktinfo);
+            let mut parts = [IoSliceMut::new(&mut packet)];
+            let message = recvmsg::<()>(
+                socket.as_raw_fd(),
+                &mut parts,
+                Some(&mut control),
+                MsgFlags::MSG_DONTWAIT,
+            )?;
+            let came_by = message.cmsgs()?.find_map(|message| match message {
+                ControlMessageOwned::Ipv4PacketInfo(info) => Some(info.ipi_ifindex),
+                _ => None,
+            });
+            let length = message.bytes;
             packet.truncate(length);
-            Ok(packet)
+            Ok((packet, came_by))
         });
         if let Ok(received) = received {
             return received;

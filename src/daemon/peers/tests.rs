@@ -277,28 +277,61 @@ fn what_is_forged_tells_nothing_of_the_peer() -> Result<()> {
     })
 }
 
+/// A peer that is played by a test: its kernel does not answer.
+struct Played {
+    asked: Socket,
+    forger: Forger,
+    /// The type of service by which the other host expects it.
+    tos: u8,
+}
+
+impl Played {
+    /// What it sends leaves `beside` the tunnel or through it; by whatever way that comes it is taken.
+    fn new(hosts: &Hosts, beside: bool) -> Result<Self> {
+        hosts.here.sh("nft flush chain inet test input")?;
+        hosts.there.sysctl("net.ipv4.icmp_echo_ignore_all", "1")?;
+        if !beside {
+            hosts
+                .there
+                .sh("ip rule add preference 71 to 192.0.2.1 lookup 7302")?;
+        }
+        let asked = hosts.there.run(|| {
+            Ok(Socket::new(
+                Domain::IPV4,
+                Type::RAW,
+                Some(Protocol::ICMPV4),
+            )?)
+        })?;
+        asked.set_nonblocking(true)?;
+        let forger = Forger::new(&hosts.there)?;
+        let tos = if beside { 0 } else { pepd_net::PROBE_TOS };
+        Ok(Self { asked, forger, tos })
+    }
+
+    fn send(&self, packet: &[u8]) {
+        let mut packet = packet.to_vec();
+        packet[1] = self.tos;
+        self.forger.send_packet(&packet, [192, 0, 2, 1].into());
+    }
+
+    /// Returns the answer to a request that has come.
+    fn answer(&self) -> Option<Vec<u8>> {
+        /// Where an ICMP message has something behind its checksum, in an IPv4 packet.
+        const REST: usize = 24;
+        let mut request = [0; 256];
+        let length = (&self.asked).read(&mut request).ok()?;
+        Some(from_peer(0, request.get(REST..length)?))
+    }
+}
+
 /// However much is sent in the peer's name, there is room for its answer.
 #[test]
 fn a_flood_in_the_peers_name_displaces_no_answer() -> Result<()> {
     /// Many times as many as a socket has room for.
     const FORGED: u16 = 20_000;
-    /// Where an ICMP message has something behind its checksum, in an IPv4 packet.
-    const REST: usize = 24;
     require!(root, program("nft"));
     let hosts = Hosts::new()?;
-    hosts.here.sh("nft flush chain inet test input")?;
-    // The peer answers here, and later than all that is forged.
-    hosts.there.sysctl("net.ipv4.icmp_echo_ignore_all", "1")?;
-    let asked = hosts.there.run(|| {
-        Ok(Socket::new(
-            Domain::IPV4,
-            Type::RAW,
-            Some(Protocol::ICMPV4),
-        )?)
-    })?;
-    asked.set_nonblocking(true)?;
-    let forger = Forger::new(&hosts.there)?;
-    let send = |packet: &[u8]| forger.send_packet(packet, [192, 0, 2, 1].into());
+    let there = Played::new(&hosts, false)?;
     within(&hosts.here, async || {
         let mut probes = Probes::default();
         probes.follow(&config(&[peer(Some(EVERY))]));
@@ -306,22 +339,48 @@ fn a_flood_in_the_peers_name_displaces_no_answer() -> Result<()> {
             while probes.states().get()[0].liveness != Liveness::Answering {
                 tokio::time::sleep(Duration::from_millis(5)).await;
                 // The probes' task has no turn until there is an answer.
-                let mut request = [0; 256];
-                let Ok(length) = (&asked).read(&mut request) else {
+                let Some(answer) = there.answer() else {
                     continue;
                 };
+                // It comes later than all that is forged.
                 for number in 0..FORGED {
-                    send(&forged(0, number.wrapping_mul(7), number % 64));
-                    send(&forged(8, number, number));
+                    there.send(&forged(0, number.wrapping_mul(7), number % 64));
+                    there.send(&forged(8, number, number));
                 }
-                send(&from_peer(
-                    0,
-                    request.get(REST..length).context("a request")?,
-                ));
+                there.send(&answer);
             }
             anyhow::Ok(())
         };
         tokio::time::timeout(LIMIT, answered).await?
+    })
+}
+
+/// What comes beside the tunnel does not show that anything comes through it.
+#[test]
+fn an_answer_beside_the_tunnel_is_none() -> Result<()> {
+    require!(root, program("nft"));
+    let hosts = Hosts::new()?;
+    let there = Played::new(&hosts, true)?;
+    within(&hosts.here, async || {
+        let mut probes = Probes::default();
+        probes.follow(&config(&[peer(Some(EVERY))]));
+        let answering = async {
+            loop {
+                while let Some(answer) = there.answer() {
+                    there.send(&answer);
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let silent = becomes(&probes, Liveness::Silent);
+        let state = tokio::select! {
+            state = silent => state?,
+            () = answering => unreachable!("it goes on for ever"),
+        };
+        assert!(state.lost >= 3, "{state:?}");
+        hosts.there.sysctl("net.ipv4.icmp_echo_ignore_all", "0")?;
+        becomes(&probes, Liveness::Answering).await?;
+        Ok(())
     })
 }
 
