@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use pepd_model::buffers::{BEYOND, Holds, Memory, RESERVE, Sample, Step, Tuner, Way, Why};
 use pepd_sys::sockopt::{self, FixedBuffers, OptionError};
+use pepd_sys::stream;
 use pepd_sys::tcp_info::{TcpInfo, tcp_info};
 use pepd_telemetry::{BufferFigures, LegBuffers, SAMPLE_INTERVAL, SizedBy, Socket, Throttle};
 
@@ -286,7 +287,10 @@ impl LegHolding {
             let rate = self.incoming_rate(info.received_bytes, now);
             let samples = [
                 (Way::Send, self.sending(info, &sizes, kernel.send)),
-                (Way::Receive, receiving(info, rate, &sizes, kernel.receive)),
+                (
+                    Way::Receive,
+                    receiving(fd, info, rate, &sizes, kernel.receive),
+                ),
             ];
             for (way, sample) in samples {
                 self.tune(fd, way, &sample, memory, count);
@@ -332,6 +336,7 @@ impl LegHolding {
             rate: info.delivery_rate.unwrap_or(0) as f64,
             rtt: info.min_rtt.unwrap_or(info.rtt),
             window: u64::from(info.cwnd) * u64::from(info.mss),
+            behind: u64::from(info.sacked) * u64::from(info.mss),
             held: sizes.queued.into(),
             size: sizes.send_buffer.into(),
             kernel_most,
@@ -391,12 +396,21 @@ fn set(fd: BorrowedFd<'_>, way: Way, size: u64) -> Result<(), OptionError> {
     }
 }
 
-fn receiving(info: &TcpInfo, rate: f64, sizes: &sockopt::Memory, kernel_most: u64) -> Sample {
+fn receiving(
+    fd: BorrowedFd<'_>,
+    info: &TcpInfo,
+    rate: f64,
+    sizes: &sockopt::Memory,
+    kernel_most: u64,
+) -> Sample {
+    // What could be read is the reader's to fetch.
+    let unread = stream::unread(fd).map_or(u64::MAX, |bytes| bytes as u64);
     Sample {
         rate,
         // A leg that only receives has the handshake's.
         rtt: info.min_rtt.unwrap_or(info.rtt),
         window: 0,
+        behind: (u64::from(sizes.received) / 2).saturating_sub(unread),
         held: sizes.received.into(),
         size: sizes.receive_buffer.into(),
         kernel_most,

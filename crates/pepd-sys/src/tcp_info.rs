@@ -42,6 +42,8 @@ pub struct TcpInfo {
     pub path_mtu: u32,
     /// Segments in flight.
     pub unacked: u32,
+    /// Those of them that have arrived, behind one that has not (RFC 2018).
+    pub sacked: u32,
     /// Segments held to be lost.
     pub lost: u32,
     /// Retransmission timeouts in a row, without anything acknowledged in between.
@@ -161,6 +163,7 @@ impl Fields<'_> {
             mss: self.u32(16)?,
             path_mtu: self.u32(60)?,
             unacked: self.u32(24)?,
+            sacked: self.u32(28)?,
             lost: self.u32(32)?,
             timeouts: self.u8(2)?,
             probes: self.u8(3)?,

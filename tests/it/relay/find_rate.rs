@@ -195,6 +195,28 @@ fn what_was_found_holds(#[case] loss: Loss) -> Result<()> {
     Ok(())
 }
 
+/// Over a long path that loses packets too, of which some are lost again and again: whatever came behind them waits until
+/// they have arrived, at the receiver, and in the box, whose buffers have room for it without being asked.
+#[test]
+fn a_long_path_that_loses_is_full() -> Result<()> {
+    require!(root, virtual_time, program("nft"));
+    let (world, daemon, pairs) = over_a_leg(300, Loss::independent(0.1), Family::V4, 1)?;
+    // It is not the receiver's window that is looked at.
+    let windows = "4096 131072 67108864";
+    world.server().sysctl("net.ipv4.tcp_rmem", windows)?;
+    while_filled(&pairs, || {
+        watch(&pairs, Duration::from_secs(20))?;
+        let share = share_of(&pairs, Duration::from_secs(20), 0.9 * 1448.0 / 1514.0)?;
+        let found = rate(&world)?;
+        println!("{share:.3} of the limit; {found}");
+        ensure!(share > 0.85, "{share} of the limit: {found}");
+        Ok(())
+    })?;
+    let (status, log) = daemon.stop()?;
+    ensure!(status.success(), "{log}");
+    Ok(())
+}
+
 /// Watches them for so long, and returns what part arrived of what could, where `part` of what the link carries
 /// is data that is not lost.
 fn share_of(pairs: &[Pair], time: Duration, part: f64) -> Result<f64> {

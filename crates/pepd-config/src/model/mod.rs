@@ -244,7 +244,8 @@ pub struct Leg {
     /// Congestion control (`TCP_CONGESTION`).
     pub congestion: Option<Congestion>,
     /// The bytes that the leg may hold per direction (`SO_SNDBUF`, `SO_RCVBUF`); `None` keeps the
-    /// kernel's autotuning.
+    /// kernel's autotuning. Where the control is, or may come to be, one of pepd's
+    /// own, it is never `None`.
     pub buffer: Option<Buffer>,
     /// Ceiling of the pacing rate of each connection (`SO_MAX_PACING_RATE`); with
     /// [`Congestion::FixedRate`] the rate of all together, where it is never `None`, and with

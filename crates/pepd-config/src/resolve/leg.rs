@@ -79,7 +79,11 @@ fn leg(name: &str, section: &Section<'_>, problems: &mut Problems) -> Leg {
     });
     Leg {
         congestion: section.optional(problems, "congestion", congestion),
-        buffer: section.optional(problems, "buffer", buffer),
+        buffer: section
+            .optional(problems, "buffer", buffer)
+            // What is lost is under way until it has arrived, and what came behind it waits with it: the kernel's
+            // maximum is for controls that stop at losses.
+            .or(may_have_own_control(section).then_some(Buffer::Auto)),
         rate: section.optional(problems, "rate", |field| field.rate(bounds::RATE)),
         fast_open: section
             .optional(problems, "fast_open", Field::boolean)
@@ -175,9 +179,8 @@ fn a_window_that_is_found_is_used(section: &Section<'_>) -> Result<(), Problem> 
 /// Checks that a leg that shares a rate has one: with the kernel's controls connections do not know of
 /// each other.
 fn what_is_shared_is_there(section: &Section<'_>) -> Result<(), Problem> {
-    let may_share = has_control_of(section, &[Congestion::AUTO]) || has_own_control(section);
     match section.field("share") {
-        Some(field) if !may_share => Err(field
+        Some(field) if !may_have_own_control(section) => Err(field
             .problem("`share` says nothing without a rate that the leg's connections share")
             .label("what is shared?")
             .help(
@@ -190,6 +193,11 @@ fn what_is_shared_is_there(section: &Section<'_>) -> Result<(), Problem> {
 /// Returns whether its congestion control is one of pepd's own.
 fn has_own_control(section: &Section<'_>) -> bool {
     has_control_of(section, &[Congestion::FIXED_RATE, Congestion::FIND_RATE])
+}
+
+/// Returns whether it may come to be one of them.
+fn may_have_own_control(section: &Section<'_>) -> bool {
+    has_own_control(section) || has_control_of(section, &[Congestion::AUTO])
 }
 
 fn has_control_of(section: &Section<'_>, names: &[&str]) -> bool {

@@ -97,6 +97,22 @@ fn whether_acks_are_held(#[case] more: &str, #[case] held: bool) {
     assert_eq!((config.holds_acks(), config.holds_syns()), (held, false));
 }
 
+/// The controls that send on whatever is lost have more under way than the kernel's maximum is made for.
+#[rstest]
+#[case::found("congestion = \"find-rate\"", Some(crate::Buffer::Auto))]
+#[case::fixed(
+    "congestion = \"fixed-rate\"\nrate = \"9Mbit\"",
+    Some(crate::Buffer::Auto)
+)]
+#[case::given("congestion = \"find-rate\"\nbuffer = \"1MiB\"", Some(crate::Buffer::Size(Size(1 << 20))))]
+#[case::chosen("congestion = \"auto\"", Some(crate::Buffer::Auto))]
+#[case::the_kernels("congestion = \"bbr\"", None)]
+fn whose_buffers_are_found_unasked(#[case] keys: &str, #[case] buffer: Option<crate::Buffer>) {
+    let text = MINIMAL.replace("name = \"b\"", "name = \"b\"\nleg = \"space\"");
+    let config = parsed(&format!("{text}\n[leg.space]\n{keys}\n"));
+    assert_eq!(config.leg(config.campuses[1].leg).buffer, buffer);
+}
+
 #[test]
 fn every_key_of_a_leg() {
     let text = MINIMAL.replace("name = \"b\"", "name = \"b\"\nleg = \"space\"");

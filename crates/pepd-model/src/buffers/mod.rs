@@ -40,6 +40,10 @@ pub const BEYOND: u64 = 72 << 10;
 /// ocean's 100 ms at 2.5 Gbit/s.
 pub const MOST: u64 = 128 << 20;
 
+/// The round trips for which what came behind a loss may wait: of 10,000 packets one is lost so often in a row where 30 %
+/// are. A reader that stops, or packets that cost more bookkeeping than they carry, look like that, too.
+const BEHIND: f64 = 8.0;
+
 /// The part of its maximum from which on the kernel is held to have no more room: it grows a send
 /// buffer in steps, of which the last may not fit.
 const NEARLY: f64 = 0.75;
@@ -78,6 +82,9 @@ pub struct Sample {
     pub rtt: Duration,
     /// Payload that the congestion control lets be under way; 0 for what is received.
     pub window: u64,
+    /// Payload that has arrived behind something that has not: both ends keep it until that has, and no congestion window
+    /// counts it.
+    pub behind: u64,
     /// The bytes that the buffer holds.
     pub held: u64,
     /// The bytes that it may hold now.
@@ -92,7 +99,8 @@ impl Sample {
     /// Returns the bytes that the path uses: twice what it has under way, so that what comes between two
     /// samples, and what is repeated, has room. A control that keeps more under way than the path
     /// carries (bbr twice, pepd's own three times, since what is lost still counts) has room for that
-    /// and for a round trip's worth that waits behind it.
+    /// and for a round trip's worth that waits behind it. What is lost again and again leaves more behind it than all of
+    /// that.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -100,7 +108,8 @@ impl Sample {
     )]
     fn needed(&self, way: Way) -> u64 {
         let path = self.rate.max(0.0) * self.rtt.as_secs_f64();
-        let payload = (2.0 * path).max(path + self.window as f64);
+        let behind = (self.behind as f64).min(BEHIND * path);
+        let payload = (2.0 * path).max(path + self.window as f64) + behind;
         (way.with_bookkeeping() * payload) as u64
     }
 
