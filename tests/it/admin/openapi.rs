@@ -319,6 +319,7 @@ fn order(world: &World, seen: &mut Seen, file: &Path) -> Result<()> {
 /// Has a connection move to another box, and another one stay.
 fn moves(seen: &mut Seen) -> Result<()> {
     let ground = Ground::open(Family::V4, ["", "[limits]\nconnections = 1\n"])?;
+    ground.listens()?;
     let _pairs = [ground.pair()?, ground.pair()?];
     let mut ask = |at, method, path, address: &str| {
         let (status, body) = curl(&ground.socket(at), method, address)?;

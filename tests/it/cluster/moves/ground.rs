@@ -7,14 +7,14 @@
 //! ```
 
 use std::fs;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use pepd_testbed::traffic::Pair;
-use pepd_testbed::{Deadline, Family, Finished, Link, Netns, Pepd, Topology, run};
+use pepd_testbed::{Deadline, Family, Finished, Link, Netns, Pepd, Topology, run, wait_until};
 use serde_json::{Deserializer, Value};
 use tempfile::TempDir;
 
@@ -130,6 +130,13 @@ impl Ground {
         let config = self.config(at) + more;
         self.daemons[at] = Some(Pepd::start(PEPD, self.node(BOXES[at]), &config)?);
         Ok(())
+    }
+
+    /// Waits until the second box listens to the first: that is a moment after it splits.
+    pub fn listens(&self) -> Result<()> {
+        let knock = || TcpStream::connect("10.9.0.1:7310").is_ok();
+        self.node("one")
+            .run(|| wait_until(LIMIT, "it listens", knock))
     }
 
     pub fn config(&self, at: usize) -> String {

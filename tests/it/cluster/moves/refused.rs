@@ -48,13 +48,10 @@ fn another_version_is_told_to_both() -> Result<()> {
         Ok::<_, anyhow::Error>([&b"pepd-move"[..], &[0, 3, 0, 9, length], name.as_bytes()].concat())
     };
     let (to_two, to_one) = (hello("one")?, hello("two")?);
-    let mut stream = ground.node("one").run(|| {
-        // It listens a moment after it splits.
-        wait_until(LIMIT, "it listens", || {
-            TcpStream::connect("10.9.0.1:7310").is_ok()
-        })?;
-        Ok(TcpStream::connect("10.9.0.1:7310")?)
-    })?;
+    ground.listens()?;
+    let mut stream = ground
+        .node("one")
+        .run(|| Ok(TcpStream::connect("10.9.0.1:7310")?))?;
     stream.set_read_timeout(Some(LIMIT))?;
     stream.write_all(&to_two)?;
     let mut heard = Vec::new();
