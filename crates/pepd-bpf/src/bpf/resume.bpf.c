@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 //
-// What opens a connection's window again after an outage of its link. See docs/outages.md.
+// What keeps a connection's window open after an outage of its link. See docs/outages.md.
 //
 // By a timeout the kernel lets one segment be under way, and doubles that in each round trip. An outage is no
 // sign of congestion: what the connection was delivering, the link will carry. Only a congestion control may
-// write the window; so a connection is given this one for a moment, and then its own again. What was
+// write the window; so a connection is given this one for some round trips, and then its own again. What was
 // delivered is its SO_MAX_PACING_RATE meanwhile: nothing has to be told, and no burst can leave.
 //
-// - When it is given (init) the window becomes what that rate brings in the least round trip and a quarter
-//   more, since acknowledgements are delayed; at most what the window was before the timeout. Without such a
-//   rate nothing changes.
-// - When it is taken away (release) and no such rate is asked for any more, the kernel's own pacing, which
-//   was begun by it, ends. A control that needs pacing begins it itself.
+// - While it has it (cong_control) the window is what that rate brings in the least round trip and a quarter
+//   more, since acknowledgements are delayed, beside what was under way when the link went. Of that the kernel
+//   may hold nothing to be lost: where the first answer acknowledges what had arrived before, it takes its timeout
+//   for a false alarm (F-RTO, RFC 5682), and a window without that room forbids all that is new. When it finds
+//   out what is lost, a round trip later, it would begin with an empty pipe once more (RFC 6937).
+// - When it is taken away (release) the window is what the rate brings. Where no such rate is asked for any more,
+//   the kernel's own pacing, which was begun by it, ends. A control that needs pacing begins it itself.
 //
-// A connection that keeps it, because pepd was killed in that moment, has a plain Reno (RFC 5681).
+// A connection that keeps it, because pepd was killed in that time, has a plain Reno (RFC 5681) afterwards.
 
 #include "kernel.h"
 
@@ -23,27 +25,53 @@
 // Of a minimum without a sample.
 #define NO_TIME 0xffffffffU
 
+// The smoothed round trips after which it is over by itself: more than it is given for.
+#define LONGEST 8
+
+// What is known of a connection, in the room that the kernel has for that in its socket (icsk_ca_priv).
+struct opened {
+	// When it is over, in µs of tcp_sock.tcp_mstamp; 0 where it was not opened.
+	u64 until;
+	// What the rate brings in a round trip, and that beside what was under way, in segments.
+	u32 window;
+	u32 most;
+	// tcp_sock.delivered when it was last looked at.
+	u32 delivered;
+};
+
+INLINE struct opened *opened_of(struct tcp_sock *tp)
+{
+	return (struct opened *)tp->inet_conn.icsk_ca_priv;
+}
+
+INLINE int is_open(struct tcp_sock *tp)
+{
+	return tp->tcp_mstamp < opened_of(tp)->until;
+}
+
 SECTION("struct_ops/init")
 void resume_init(u64 *arguments)
 {
 	struct sock *sk = (struct sock *)arguments[0];
 	struct tcp_sock *tp = (struct tcp_sock *)sk;
+	struct opened *opened = opened_of(tp);
 	u64 rate = sk->sk_max_pacing_rate;
 	u64 rtt = tp->rtt_min.s[0].v;
 	u64 mss = tp->mss_cache;
-	u64 most = tp->prior_cwnd < tp->snd_cwnd_clamp ? tp->prior_cwnd : tp->snd_cwnd_clamp;
+	u64 clamp = tp->snd_cwnd_clamp;
 
+	opened->delivered = tp->delivered;
 	if (rate >= NO_RATE || rtt == NO_TIME || !mss)
 		return;
 	u64 window = rate * rtt / MICROSECONDS / mss;
 	window += window / 4 + 1;
-	if (window > most)
-		window = most;
-	if (window > tp->snd_cwnd)
-		tp->snd_cwnd = window;
-	// Where that is less than what the timeout left, slow start goes on up to it, as always.
-	if (window > tp->snd_ssthresh)
-		tp->snd_ssthresh = window;
+	u64 most = window + tp->packets_out;
+	opened->window = window < clamp ? window : clamp;
+	opened->most = most < clamp ? most : clamp;
+	// The kernel's smoothed time is in eighths (tcp_rtt_estimator, net/ipv4/tcp_input.c).
+	opened->until = tp->tcp_mstamp + (u64)LONGEST * tp->srtt_us / 8;
+	tp->snd_cwnd = opened->most;
+	tp->snd_ssthresh = opened->window;
 	sk->sk_pacing_rate = rate;
 }
 
@@ -51,18 +79,29 @@ SECTION("struct_ops/release")
 void resume_release(u64 *arguments)
 {
 	struct sock *sk = (struct sock *)arguments[0];
+	struct tcp_sock *tp = (struct tcp_sock *)sk;
+	struct opened *opened = opened_of(tp);
 
+	if (opened->until && tp->snd_cwnd > opened->window)
+		tp->snd_cwnd = opened->window;
 	if (sk->sk_max_pacing_rate >= NO_RATE && sk->sk_pacing_status == SK_PACING_NEEDED)
 		sk->sk_pacing_status = SK_PACING_NONE;
 }
 
-SECTION("struct_ops/cong_avoid")
-void resume_cong_avoid(u64 *arguments)
+SECTION("struct_ops/cong_control")
+void resume_cong_control(u64 *arguments)
 {
 	struct tcp_sock *tp = (struct tcp_sock *)arguments[0];
-	u32 acknowledged = arguments[2];
+	struct opened *opened = opened_of(tp);
+	u32 acknowledged = tp->delivered - opened->delivered;
 	u32 window = tp->snd_cwnd;
 
+	opened->delivered = tp->delivered;
+	if (is_open(tp)) {
+		// A timeout has made it small.
+		tp->snd_cwnd = opened->most;
+		return;
+	}
 	// It was not the window that kept it from sending more.
 	if (tp->packets_out + acknowledged < window || window >= tp->snd_cwnd_clamp)
 		return;
@@ -82,9 +121,16 @@ void resume_cong_avoid(u64 *arguments)
 SECTION("struct_ops/ssthresh")
 u32 resume_ssthresh(u64 *arguments)
 {
-	u32 half = ((struct tcp_sock *)arguments[0])->snd_cwnd / 2;
+	struct tcp_sock *tp = (struct tcp_sock *)arguments[0];
+	u32 half = tp->snd_cwnd / 2;
 
-	return half > 2 ? half : 2;
+	if (is_open(tp))
+		return opened_of(tp)->window;
+	if (half < 2)
+		half = 2;
+	// Where there is a cong_control the kernel does not (tcp_cwnd_reduction).
+	tp->snd_cwnd = half;
+	return half;
 }
 
 SECTION("struct_ops/undo_cwnd")
@@ -102,7 +148,7 @@ struct tcp_congestion_ops resume_ops = {
 	.undo_cwnd = (void *)resume_undo_cwnd,
 	.init = (void *)resume_init,
 	.release = (void *)resume_release,
-	.cong_avoid = (void *)resume_cong_avoid,
+	.cong_control = (void *)resume_cong_control,
 };
 
 // The kernel loads such a program only if it may be used under the GPL, too.

@@ -250,7 +250,7 @@ impl Answers<'_> {
                 }
             }
             let now = Instant::now();
-            self.paced.retain(|one| one.until > now);
+            self.paced.retain_mut(|one| one.look(now));
             if now >= until {
                 return;
             }
@@ -258,7 +258,7 @@ impl Answers<'_> {
             let again = if self.unanswered.is_empty() {
                 self.paced
                     .iter()
-                    .map(|one| one.until)
+                    .map(Paced::next)
                     .fold(until, Instant::min)
             } else {
                 again.min(until)
@@ -271,10 +271,10 @@ impl Answers<'_> {
 impl Answers<'_> {
     /// Waits until none has to keep to a rate any more.
     async fn end_pacing(mut self) {
-        while let Some(until) = self.paced.iter().map(|one| one.until).min() {
-            tokio::time::sleep_until(until.into()).await;
+        while let Some(next) = self.paced.iter().map(Paced::next).min() {
+            tokio::time::sleep_until(next.into()).await;
             let now = Instant::now();
-            self.paced.retain(|one| one.until > now);
+            self.paced.retain_mut(|one| one.look(now));
         }
     }
 }

@@ -76,12 +76,12 @@ impl<'l> Stalled<'l> {
         // timeout for a false alarm would find a smaller window than without this.
         let can_send = self.info.unacked > 0 && self.info.unsent > 0;
         let paces = outage.is_some() && (can_send || opener.control.is_none());
-        let paced = paces.then(|| opener.pace(self.live, &self.info)).flatten();
+        let mut paced = paces.then(|| opener.pace(self.live, &self.info)).flatten();
         if let Err(error) = restart(socket.as_fd(), injector, shared, outage) {
             tracing::debug!(flow = self.live.flow, %error, "restart a leg");
         }
         // After what undoes doublings, since that is a timeout more.
-        if let Some(paced) = &paced {
+        if let Some(paced) = &mut paced {
             paced.open(socket.as_fd());
         }
         paced

@@ -1,10 +1,10 @@
 //! Windows of legs that are restarted.
 //!
 //! By its timeouts the kernel lets one segment of a leg be under way, and doubles that in each round trip: the
-//! seventh has the full rate. But an outage is no sign of congestion. So the box gives the leg's socket a
-//! congestion control that opens the window to what the leg was delivering (`resume.bpf.c` of pepd-bpf),
-//! and its own again at once. What the kernel holds to be lost, and then what is new, leaves paced by that
-//! rate (SO_MAX_PACING_RATE) for some round trips.
+//! seventh has the full rate. But an outage is no sign of congestion. So the box gives the leg's socket for some
+//! round trips a congestion control that keeps the window open for what the leg was delivering (`resume.bpf.c` of
+//! pepd-bpf), and then its own again. What the kernel holds to be lost, and what is new, leaves paced by that
+//! rate (SO_MAX_PACING_RATE) meanwhile.
 //!
 //! This is what Careful Resume (RFC 9959) does for a new connection, but with all of what was known, not
 //! half of it: it is the same connection over the same link, its rate and not only its window is limited, and
@@ -25,12 +25,13 @@ use crate::settings::Leg;
 /// The rate of a socket that has none.
 const NO_RATE: u64 = u64::MAX;
 
-/// The round trips for which the rate is kept to: one until the first answers, and two until what is sent
-/// by the clock of these is answered.
+/// The round trips for which the window is open and the rate kept to: one until the first answers, and two until
+/// what is sent by the clock of these is answered.
 const ROUND_TRIPS: u32 = 3;
 
-/// Those of bbr, which begins anew and doubles its rate until that brings nothing for three round trips
-/// (bbr_check_full_bw_reached, net/ipv4/tcp_bbr.c): the first one after an outage is too long to tell.
+/// Those for which bbr keeps to the rate once it has the window: it begins anew and doubles its rate until that brings
+/// nothing for three round trips (bbr_check_full_bw_reached, net/ipv4/tcp_bbr.c); the first one after an outage is too long
+/// to tell.
 const ROUND_TRIPS_OF_BBR: u32 = 8;
 
 /// The time for which the kernel's first segment holds up what follows, twice, since it credits itself with half
@@ -115,10 +116,11 @@ impl<'s> Opener<'s> {
         if self.control.is_none() && !is_bbr {
             return None;
         }
-        let trips = if is_bbr {
-            ROUND_TRIPS_OF_BBR
-        } else {
-            ROUND_TRIPS
+        let trip = info.rtt.max(LEAST);
+        let closes = Instant::now() + self.control.map_or(Duration::ZERO, |_| ROUND_TRIPS * trip);
+        let until = match is_bbr {
+            true => closes + ROUND_TRIPS_OF_BBR * trip,
+            false => closes,
         };
         let slow = u64::from(info.mss) * 1000 / u64::try_from(HELD_UP.as_millis()).unwrap_or(1);
         let first = self.control.map_or(rate, |_| rate.min(slow));
@@ -128,9 +130,9 @@ impl<'s> Opener<'s> {
             socket: live.socket.clone(),
             control: self.control,
             before,
-            is_bbr,
             own,
-            until: Instant::now() + trips * info.rtt.max(LEAST),
+            closes,
+            until,
         })
     }
 }
@@ -139,41 +141,71 @@ impl<'s> Opener<'s> {
 #[derive(Debug)]
 pub(super) struct Paced<'s> {
     socket: Weak<Socket>,
+    /// The control that opens its window; none where it is not opened, or not any more.
     control: Option<&'s str>,
     /// The rate that it keeps to.
     rate: u64,
     /// The rate that it had before.
     before: u64,
-    /// The control that it has.
+    /// The control that it has of its own.
     own: Vec<u8>,
-    is_bbr: bool,
-    /// Until when.
-    pub(super) until: Instant,
+    /// Until when its window is open.
+    closes: Instant,
+    /// Until when it is paced.
+    until: Instant,
 }
 
 impl Paced<'_> {
     /// Opens its window, if windows are opened, and has it send.
-    pub(super) fn open(&self, fd: BorrowedFd<'_>) {
+    pub(super) fn open(&mut self, fd: BorrowedFd<'_>) {
         let Some(control) = self.control else { return };
-        if sockopt::set_max_pacing_rate(fd, self.rate).is_ok() && self.pass(fd, control) {
+        let socket = SockRef::from(&fd);
+        if sockopt::set_max_pacing_rate(fd, self.rate).is_err() {
+            self.control = None;
+        } else if let Err(error) = socket.set_tcp_congestion(control.as_bytes()) {
+            self.control = None;
+            tracing::debug!(%error, "open a leg's window");
+        } else {
             // This has the kernel send what waits (tcp_push_pending_frames), and as the first segment holds that
             // up, at first what is lost (tcp_tsq_write).
-            let _ = SockRef::from(&fd).set_tcp_nodelay(true);
+            let _ = socket.set_tcp_nodelay(true);
         }
     }
 
-    /// Gives it the control for a moment.
-    fn pass(&self, fd: BorrowedFd<'_>, control: &str) -> bool {
-        let socket = SockRef::from(&fd);
-        if let Err(error) = socket.set_tcp_congestion(control.as_bytes()) {
-            tracing::debug!(%error, "open a leg's window");
+    /// Returns when it is to be looked at next.
+    pub(super) fn next(&self) -> Instant {
+        match self.control {
+            Some(_) => self.closes,
+            None => self.until,
+        }
+    }
+
+    /// Looks at it: its window closes when it is time for that. Returns whether it still is to be paced.
+    pub(super) fn look(&mut self, now: Instant) -> bool {
+        if now >= self.until {
             return false;
         }
-        if let Err(error) = socket.set_tcp_congestion(&self.own) {
+        if now >= self.closes
+            && let Some(socket) = self.socket.upgrade()
+        {
+            self.close(socket.as_fd());
+        }
+        true
+    }
+
+    /// Gives it its own control back, unless it has been given another one meanwhile.
+    fn close(&mut self, fd: BorrowedFd<'_>) {
+        let socket = SockRef::from(&fd);
+        let Some(control) = self.control.take() else {
+            return;
+        };
+        let has = socket.tcp_congestion().map(name);
+        if has.is_ok_and(|has| has == control.as_bytes())
+            && let Err(error) = socket.set_tcp_congestion(&self.own)
+        {
             let own = String::from_utf8_lossy(&self.own);
             tracing::warn!(%error, %own, "a leg has lost its congestion control, and has Reno");
         }
-        true
     }
 }
 
@@ -185,13 +217,8 @@ impl Drop for Paced<'_> {
         let fd = socket.as_fd();
         // One that has just failed has nothing to be put right.
         let _ = sockopt::set_max_pacing_rate(fd, self.before);
-        // The kernel does not stop pacing by itself.
-        if let Some(control) = self.control
-            && self.before == NO_RATE
-            && !self.is_bbr
-        {
-            self.pass(fd, control);
-        }
+        // The kernel does not stop pacing by itself, but that control does where no rate is asked for any more.
+        self.close(fd);
     }
 }
 
