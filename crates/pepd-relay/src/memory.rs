@@ -404,13 +404,16 @@ fn receiving(
     kernel_most: u64,
 ) -> Sample {
     // What could be read is the reader's to fetch.
-    let unread = stream::unread(fd).map_or(u64::MAX, |bytes| bytes as u64);
+    let behind = match u64::from(sizes.received) / 2 {
+        0 => 0,
+        held => stream::unread(fd).map_or(0, |unread| held.saturating_sub(unread as u64)),
+    };
     Sample {
         rate,
         // A leg that only receives has the handshake's.
         rtt: info.min_rtt.unwrap_or(info.rtt),
         window: 0,
-        behind: (u64::from(sizes.received) / 2).saturating_sub(unread),
+        behind,
         held: sizes.received.into(),
         size: sizes.receive_buffer.into(),
         kernel_most,

@@ -88,13 +88,12 @@ impl Echo {
     }
 
     /// Returns the number of the last request, as it is in the message.
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "the message has the lower 16 bits"
+    )]
     pub fn sequence(&self) -> u16 {
-        #[allow(
-            clippy::cast_possible_truncation,
-            reason = "the message has the lower 16 bits"
-        )]
-        let sequence = self.count as u16;
-        sequence
+        self.count as u16
     }
 
     /// Returns whether `packet` is a request of the peer's, as raw sockets give it.

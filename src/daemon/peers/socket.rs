@@ -64,13 +64,13 @@ impl Heard {
         } else {
             icmp::REQUEST
         };
-        let open = |filter: &[SockFilter]| -> io::Result<AsyncFd<OwnedFd>> {
+        let open = |filter: &[SockFilter], tells_device| -> io::Result<AsyncFd<OwnedFd>> {
             let socket = match peer.remote {
                 IpAddr::V4(_) => raw(Domain::IPV4, Protocol::ICMPV4)?,
                 IpAddr::V6(_) => raw(Domain::IPV6, Protocol::ICMPV6)?,
             };
             socket.attach_filter(filter)?;
-            if !is_v6 {
+            if tells_device {
                 setsockopt(&socket, Ipv4PacketInfo, &true)?;
             }
             // Nobody else's ICMP wakes us up then. Unbound, it would take only what comes to the
@@ -80,8 +80,8 @@ impl Heard {
             Ok(reactor::register(socket.into(), Interest::READABLE)?)
         };
         Ok(Self {
-            answers: open(&filter::answers(answer, is_v6))?,
-            requests: open(&filter::only(request, is_v6))?,
+            answers: open(&filter::answers(answer, is_v6), !is_v6)?,
+            requests: open(&filter::only(request, is_v6), false)?,
         })
     }
 
@@ -105,7 +105,7 @@ impl Heard {
     }
 }
 
-/// Waits for a packet, and returns over IPv4 the number of the interface that it has come by, too.
+/// Waits for a packet, and returns the number of the interface that it has come by, too, if the socket tells it.
 async fn next(socket: &AsyncFd<OwnedFd>) -> io::Result<(Vec<u8>, Option<i32>)> {
     loop {
         let mut ready = socket.readable().await?;

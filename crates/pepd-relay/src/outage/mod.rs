@@ -256,10 +256,7 @@ impl Answers<'_> {
             }
             let again = now + answered::interval(self.unanswered.len());
             let again = if self.unanswered.is_empty() {
-                self.paced
-                    .iter()
-                    .map(Paced::next)
-                    .fold(until, Instant::min)
+                self.paced.iter().map(Paced::next).fold(until, Instant::min)
             } else {
                 again.min(until)
             };
