@@ -35,7 +35,7 @@ struct Scene {
     far: Option<Pepd>,
     client: Netns,
     server: Netns,
-    _rest: [Netns; 3],
+    rest: [Netns; 3],
 }
 
 /// One of the two boxes.
@@ -80,7 +80,7 @@ impl Scene {
             far: far_daemon,
             client,
             server,
-            _rest: [lan, core, far],
+            rest: [lan, core, far],
         })
     }
 
@@ -112,9 +112,31 @@ impl Scene {
         Pair::open(&self.client, &self.server, SERVER.into())
     }
 
+    /// Returns whether its neighbours on both sides have heard that the addresses are this box's.
+    fn is_known(&self, index: usize) -> Result<bool> {
+        let netns = &self.boxes[index].netns;
+        let knows = |host: &Netns, address: &str, device: &str| -> Result<bool> {
+            let link = netns.sh(&format!("ip -o link show {device}"))?;
+            let mut words = link.split_whitespace();
+            words.find(|word| *word == "link/ether");
+            let own = words.next().context("an address of the link")?;
+            // Who knows nobody asks.
+            let known = host.sh(&format!("ip neigh show {address}"))?;
+            Ok(!known.contains("lladdr") || known.contains(own))
+        };
+        let [_, _, far] = &self.rest;
+        Ok(knows(&self.client, "10.1.0.1", "eth0")? && knows(far, "192.0.2.1", "eth1")?)
+    }
+
     /// Waits until new connections flow, and are split by this box.
     fn flows_by(&self, index: usize) -> Result<Pair> {
         let netns = &self.boxes[index].netns;
+        // A connection that came by one box, and whose answers went by the other, would have the next ones routed for
+        // a time.
+        wait_until(LIMIT, "the neighbours know where the addresses are", || {
+            self.is_known(index).is_ok_and(|known| known)
+        })
+        .with_context(|| self.logs())?;
         let mut found = None;
         wait_until(LIMIT, "a new connection is split there", || {
             let before = accepted(netns).unwrap_or(0);
