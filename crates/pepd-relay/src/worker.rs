@@ -273,13 +273,14 @@ async fn run(
             }
             Command::LinkGone(leg, since) => {
                 let link = links.entry(Arc::clone(&leg)).or_default();
-                let before = outage::Before::look(&context, &leg, since, link.before);
+                let before = outage::Before::look(&context, &leg, since, link.earlier());
                 link.enter(outage::endure(Arc::clone(&context), leg), Some(before));
             }
             Command::LinkUp(leg) => {
                 let link = links.entry(Arc::clone(&leg)).or_default();
                 // A link that was up has nothing to restart.
                 if let Some(before) = link.before.take() {
+                    link.last = Some((Instant::now(), before.clone()));
                     let restarted = outage::restart(Arc::clone(&context), leg, before);
                     link.enter(restarted, None);
                 }
@@ -310,9 +311,18 @@ struct LinkTask {
     task: Option<AbortHandle>,
     /// How it was when the link went; none while it is up.
     before: Option<outage::Before>,
+    /// When it was up again, and how it had been.
+    last: Option<(Instant, outage::Before)>,
 }
 
 impl LinkTask {
+    /// Returns how it was before, while the leg itself says nothing of that.
+    fn earlier(&self) -> Option<&outage::Before> {
+        let last = self.last.as_ref();
+        let last = last.filter(|(up, _)| up.elapsed() < outage::SAYS_NOTHING);
+        self.before.as_ref().or(last.map(|(_, before)| before))
+    }
+
     /// Has a task look after them, in the place of the one before.
     fn enter(
         &mut self,

@@ -21,7 +21,7 @@ mod stalled;
 mod waiting;
 mod window;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 
 use pepd_packet::{MarkValue, Rate};
 use pepd_sys::tcp_info::{TcpInfo, tcp_info};
-use pepd_telemetry::{HistoryStep, LiveLeg};
+use pepd_telemetry::{HistoryStep, LegHistoryPoint, LiveLeg, Side};
 use socket2::{SockAddr, SockRef};
 
 use answered::{Next, Unanswered};
@@ -87,34 +87,61 @@ pub(crate) async fn endure(context: Arc<Context>, leg: Arc<str>) {
 }
 
 /// What is known of a leg when its link goes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Before {
     /// When it went.
     pub(crate) gone: Instant,
-    /// What the worker's connections delivered together then, in bytes a second.
-    pub(crate) delivery_rate: u64,
-    /// What the leg carried in all, in bytes a second, in the second of the last minute in which it was most;
+    /// What each of the worker's connections delivered then, in bytes a second.
+    delivered: Arc<HashMap<(u64, Side), u64>>,
+    /// What the leg carried in all, in bytes a second, in the two seconds of the last minute in which it was most;
     /// none where nobody was looking.
-    pub(crate) carried: Option<u64>,
+    carried: Option<u64>,
 }
 
 /// The time before an outage that tells what a link carries.
 const LATELY: Duration = Duration::from_secs(60);
 
+/// The time for which a link is back within which its legs say nothing of what they can: in the first moments the kernel
+/// measures how fast what was lost is sent again, bit by bit. It is longer than anybody is restarted.
+pub(crate) const SAYS_NOTHING: Duration = Duration::from_secs(3);
+
 impl Before {
-    /// Looks at the leg, whose link is `gone` since then, or was about to go when it was looked at `earlier`.
-    pub(crate) fn look(context: &Context, leg: &str, gone: Instant, earlier: Option<Self>) -> Self {
+    /// Looks at the leg, whose link is `gone` since then, or was about to go when it was looked at `earlier`, or was gone
+    /// a moment before.
+    pub(crate) fn look(
+        context: &Context,
+        leg: &str,
+        gone: Instant,
+        earlier: Option<&Self>,
+    ) -> Self {
         let legs = context.shared.flows.legs(context.index, leg);
-        let rates = legs.iter().filter_map(|live| info(live)?.delivery_rate);
-        let delivery_rate: u64 = rates.sum();
-        let delivery_rate = earlier.map_or(0, |it| it.delivery_rate).max(delivery_rate);
+        let rates = legs.iter().filter_map(|live| {
+            let rate = info(live)?.delivery_rate?;
+            let before = earlier.and_then(|it| it.delivered(live));
+            Some(((live.flow, live.side), rate.max(before.unwrap_or_default())))
+        });
+        let delivered: HashMap<_, _> = rates.collect();
         let shared = &context.shared;
-        shared.links.note(leg, context.index, delivery_rate);
-        Self {
+        let carried = earlier.and_then(|it| it.carried).max(carried(shared, leg));
+        let before = Self {
             gone,
-            delivery_rate,
-            carried: earlier.and_then(|it| it.carried).max(carried(shared, leg)),
-        }
+            delivered: Arc::new(delivered),
+            carried,
+        };
+        shared
+            .links
+            .note(leg, context.index, before.delivered_in_all());
+        before
+    }
+
+    /// Returns what a connection delivered, in bytes a second, if that is known.
+    fn delivered(&self, live: &LiveLeg) -> Option<u64> {
+        self.delivered.get(&(live.flow, live.side)).copied()
+    }
+
+    /// Returns what all of the worker's delivered together, in bytes a second.
+    fn delivered_in_all(&self) -> u64 {
+        self.delivered.values().sum()
     }
 }
 
@@ -123,10 +150,12 @@ fn carried(shared: &Shared, leg: &str) -> Option<u64> {
     let flows = &shared.flows;
     let since = flows.epoch() + flows.uptime(Instant::now()) - LATELY.as_secs_f64();
     let history = flows.leg_history(leg, HistoryStep::Second, since)?;
+    let carried = |it: &LegHistoryPoint| it.sent * (1.0 - it.resent) / 8.0;
+    // What a queue takes in a second is not carried.
     let rates = history
         .points
-        .iter()
-        .map(|it| it.sent * (1.0 - it.resent) / 8.0);
+        .windows(2)
+        .map(|two| two.iter().map(carried).sum::<f64>() / 2.0);
     let most = rates.fold(0.0, f64::max);
     #[allow(
         clippy::cast_possible_truncation,
@@ -137,7 +166,7 @@ fn carried(shared: &Shared, leg: &str) -> Option<u64> {
 }
 
 /// Returns the least of what is known.
-fn least(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+fn least_known(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     one.into_iter().chain(other).min()
 }
 
@@ -150,21 +179,26 @@ pub(crate) async fn restart(context: Arc<Context>, leg: Arc<str>, before: Before
     let limits = Limits::set(&legs);
     tokio::join!(
         limits.lift(),
-        go_on(&context, &leg, before, &legs, up_since)
+        go_on(&context, &leg, &before, &legs, up_since)
     );
     recover(&context.shared, &leg, legs, up_since).await;
 }
 
 /// Has these connections of the leg go on.
-async fn go_on(context: &Context, leg: &str, before: Before, legs: &[LiveLeg], up_since: Instant) {
+async fn go_on(context: &Context, leg: &str, before: &Before, legs: &[LiveLeg], up_since: Instant) {
     let shared = &context.shared;
     let outage = up_since - before.gone;
-    let mut stalled: Vec<_> = legs.iter().filter_map(Stalled::of).collect();
+    let mut stalled: Vec<_> = legs
+        .iter()
+        .filter_map(|live| Stalled::of(live, before))
+        .collect();
     let waiting = legs.iter().filter_map(|live| Waiting::of(live, outage));
     let mut waiting: Vec<_> = waiting.collect();
-    let rate = rate(shared, leg, before.delivery_rate);
-    let opener = opener(shared, leg, before, stalled.len());
+    let rate = rate(shared, leg, before.delivered_in_all());
+    let opener = opener(shared, leg, before, &stalled, rate);
     let opens = opener.control.is_some();
+    // Samples of many come to more than the link carries.
+    let rate = opener.share.of(rate, opens);
     let mut pace = match opens {
         true => Pace::of_open_windows(rate, up_since),
         false => Pace::new(rate, up_since),
@@ -187,8 +221,8 @@ async fn go_on(context: &Context, leg: &str, before: Before, legs: &[LiveLeg], u
         answers.await_until(up_since + again, &mut pace).await;
         stalled.retain(Stalled::is_stalled);
         for one in stalled.iter().filter(|one| is_due(&one.info, again)) {
-            // One that is opened sends two more soon.
-            let segments = if opens { 3 } else { 1 };
+            // One that is opened sends two or three more soon.
+            let segments = if opens { 4 } else { 1 };
             let at = pace.next(segments * one.info.mss, Instant::now());
             answers.await_until(at, &mut pace).await;
             let outage = again.is_zero().then_some(outage);
@@ -204,18 +238,28 @@ async fn go_on(context: &Context, leg: &str, before: Before, legs: &[LiveLeg], u
     answers.end_pacing().await;
 }
 
-/// The most legs of a worker that begin with more than a segment: what each sends beside its share in the first
-/// moment is about a segment, and ten may be sent together (20 legs sent 134,460 bytes in 100 ms, of 115,140).
-const MOST_OPENED: usize = 5;
+/// The segments that a leg sends in a round trip at least where its window is opened.
+const LEAST_OPENED: f64 = 3.0;
 
-/// Returns what opens the windows of so many legs, unless they are too many.
-fn opener<'s>(shared: &'s Shared, leg: &str, before: Before, legs: usize) -> Opener<'s> {
-    let control = shared.resume.as_deref().filter(|_| legs <= MOST_OPENED);
+/// Returns what opens the windows of these legs, unless they are too many for what all may send together, in bytes a second.
+fn opener<'s>(
+    shared: &'s Shared,
+    leg: &str,
+    before: &Before,
+    stalled: &[Stalled<'_>],
+    rate: u64,
+) -> Opener<'s> {
+    let least = stalled.iter().filter_map(|one| {
+        let trip = one.info.min_rtt?.as_secs_f64();
+        Some(LEAST_OPENED * f64::from(one.info.mss) / trip)
+    });
+    let fits = stalled.len() == 1 || least.sum::<f64>() < rate as f64;
+    let control = shared.resume.as_deref().filter(|_| fits);
     let told = shared.links.rate(leg).map(Rate::bytes_per_second);
     let share = Share {
         delivered: shared.links.noted(leg),
-        carried: least(before.carried, told),
-        is_shared: legs > 1,
+        carried: least_known(before.carried, told),
+        is_shared: stalled.len() > 1,
     };
     Opener { control, share }
 }

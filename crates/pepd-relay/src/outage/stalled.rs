@@ -31,7 +31,7 @@ use pepd_telemetry::LiveLeg;
 
 use super::segment::send_first;
 use super::window::{Opener, Paced};
-use super::{Ends, Injector, info};
+use super::{Before, Ends, Injector, info};
 use crate::shared::Shared;
 
 /// The time before an outage within which something was acknowledged where old echoes may still come.
@@ -46,13 +46,20 @@ pub(super) struct Stalled<'l> {
     pub(super) live: &'l LiveLeg,
     /// How it was when the link came back.
     pub(super) info: TcpInfo,
+    /// What it had delivered, in bytes a second.
+    delivered: u64,
 }
 
 impl<'l> Stalled<'l> {
     /// Returns it if it has stopped.
-    pub(super) fn of(live: &'l LiveLeg) -> Option<Self> {
+    pub(super) fn of(live: &'l LiveLeg, before: &Before) -> Option<Self> {
         let info = info(live)?;
-        (info.backoff > 0).then_some(Self { live, info })
+        let delivered = before.delivered(live).or(info.delivery_rate);
+        (info.backoff > 0).then(|| Self {
+            live,
+            delivered: delivered.unwrap_or_default(),
+            info,
+        })
     }
 
     /// Returns whether nothing has been acknowledged since.
@@ -76,7 +83,9 @@ impl<'l> Stalled<'l> {
         // timeout for a false alarm would find a smaller window than without this.
         let can_send = self.info.unacked > 0 && self.info.unsent > 0;
         let paces = outage.is_some() && (can_send || opener.control.is_none());
-        let mut paced = paces.then(|| opener.pace(self.live, &self.info)).flatten();
+        let mut paced = paces
+            .then(|| opener.pace(self.live, &self.info, self.delivered))
+            .flatten();
         if let Err(error) = restart(socket.as_fd(), injector, shared, outage) {
             tracing::debug!(flow = self.live.flow, %error, "restart a leg");
         }

@@ -16,7 +16,7 @@ use std::sync::Weak;
 use std::time::{Duration, Instant};
 
 use pepd_sys::sockopt;
-use pepd_sys::tcp_info::TcpInfo;
+use pepd_sys::tcp_info::{TcpInfo, tcp_info};
 use pepd_telemetry::{LiveLeg, Socket};
 use socket2::{SockRef, Socket as NewSocket, Type};
 
@@ -28,6 +28,10 @@ const NO_RATE: u64 = u64::MAX;
 /// The round trips for which the window is open and the rate kept to: one until the first answers, and two until
 /// what is sent by the clock of these is answered.
 const ROUND_TRIPS: u32 = 3;
+
+/// The round trips for which the window is open at most, where something is lost still: by its own control what is lost a
+/// second time would cost a timeout. That of `resume.bpf.c` is over after eight.
+const MOST_ROUND_TRIPS: u32 = 7;
 
 /// Those for which bbr keeps to the rate once it has the window: it begins anew and doubles its rate until that brings
 /// nothing for three round trips (bbr_check_full_bw_reached, net/ipv4/tcp_bbr.c); the first one after an outage is too long
@@ -64,19 +68,14 @@ pub(super) struct Share {
     pub(super) delivered: u64,
     /// What the link carries, in bytes a second; none where nobody knows.
     pub(super) carried: Option<u64>,
-    /// Whether there are several: samples of many come to more than the link carries, and each begins with
-    /// two segments together.
+    /// Whether there are several.
     pub(super) is_shared: bool,
 }
 
 impl Share {
     /// Returns how fast one may begin that delivered so much. Where windows are not `opened` it is no more
     /// than its part of the link, and no less.
-    fn of(self, rate: u64, opened: bool) -> u64 {
-        let rate = match self.is_shared && opened {
-            true => rate / 4 * 3,
-            false => rate,
-        };
+    pub(super) fn of(self, rate: u64, opened: bool) -> u64 {
         match self.carried {
             Some(carried) if self.delivered > 0 && (carried < self.delivered || !opened) => {
                 let part = u128::from(rate) * u128::from(carried) / u128::from(self.delivered);
@@ -96,18 +95,18 @@ pub(super) struct Opener<'s> {
 }
 
 impl<'s> Opener<'s> {
-    /// Has a leg send its first segment, and no faster than it did; none if it is not known how fast
-    /// that was, or it has a control of pepd's own, which keeps to a rate in any case.
+    /// Has a leg send its first segment, and no faster than the bytes a second that it `delivered`; none if there
+    /// were none, or it has a control of pepd's own, which keeps to a rate in any case.
     ///
     /// Where windows are not opened only bbr is held to a rate: it goes on at what its best sample said, of
     /// many more than their part of the link, and times 2.89 where it was still starting. Others begin with a
     /// segment, and would have to be paced from then on.
-    pub(super) fn pace(self, live: &LiveLeg, info: &TcpInfo) -> Option<Paced<'s>> {
+    pub(super) fn pace(self, live: &LiveLeg, info: &TcpInfo, delivered: u64) -> Option<Paced<'s>> {
         let socket = live.socket.upgrade()?;
         let fd = socket.as_fd();
         let own = name(SockRef::from(&fd).tcp_congestion().ok()?);
         let before = sockopt::max_pacing_rate(fd).ok()?;
-        let rate = self.share.of(info.delivery_rate?, self.control.is_some());
+        let rate = self.share.of(delivered, self.control.is_some());
         if own.starts_with(b"pepd") || rate == 0 {
             return None;
         }
@@ -117,12 +116,18 @@ impl<'s> Opener<'s> {
             return None;
         }
         let trip = info.rtt.max(LEAST);
-        let closes = Instant::now() + self.control.map_or(Duration::ZERO, |_| ROUND_TRIPS * trip);
-        let until = match is_bbr {
-            true => closes + ROUND_TRIPS_OF_BBR * trip,
-            false => closes,
+        let now = Instant::now();
+        let after = match is_bbr {
+            true => ROUND_TRIPS_OF_BBR * trip,
+            false => Duration::ZERO,
         };
         let slow = u64::from(info.mss) * 1000 / u64::try_from(HELD_UP.as_millis()).unwrap_or(1);
+        // Half of it, by which the second segment of one of several leaves when the others have sent their first ones.
+        let slow = if self.share.is_shared {
+            slow.min(rate / 2)
+        } else {
+            slow
+        };
         let first = self.control.map_or(rate, |_| rate.min(slow));
         sockopt::set_max_pacing_rate(fd, first).ok()?;
         Some(Paced {
@@ -131,8 +136,11 @@ impl<'s> Opener<'s> {
             control: self.control,
             before,
             own,
-            closes,
-            until,
+            trip,
+            after,
+            closes: now + ROUND_TRIPS * trip,
+            closes_at_last: now + MOST_ROUND_TRIPS * trip,
+            until: now + after,
         })
     }
 }
@@ -149,9 +157,14 @@ pub(super) struct Paced<'s> {
     before: u64,
     /// The control that it has of its own.
     own: Vec<u8>,
-    /// Until when its window is open.
+    /// A round trip.
+    trip: Duration,
+    /// The time for which it is paced once its window is open no more.
+    after: Duration,
+    /// Until when its window is open, and at most.
     closes: Instant,
-    /// Until when it is paced.
+    closes_at_last: Instant,
+    /// Until when it is paced, if its window is not open.
     until: Instant,
 }
 
@@ -182,15 +195,24 @@ impl Paced<'_> {
 
     /// Looks at it: its window closes when it is time for that. Returns whether it still is to be paced.
     pub(super) fn look(&mut self, now: Instant) -> bool {
-        if now >= self.until {
+        if now < self.next() {
+            return true;
+        }
+        let Some(socket) = self.socket.upgrade() else {
             return false;
+        };
+        if self.control.is_some() {
+            let is_recovering = || tcp_info(socket.as_fd()).is_ok_and(|info| info.lost > 0);
+            if now < self.closes_at_last && is_recovering() {
+                self.closes = (now + self.trip).min(self.closes_at_last);
+                return true;
+            }
+            if self.after > Duration::ZERO {
+                self.close(socket.as_fd());
+            }
+            self.until = now + self.after;
         }
-        if now >= self.closes
-            && let Some(socket) = self.socket.upgrade()
-        {
-            self.close(socket.as_fd());
-        }
-        true
+        now < self.until
     }
 
     /// Gives it its own control back, unless it has been given another one meanwhile.
@@ -288,12 +310,6 @@ mod tests {
         assert_eq!(share(1000, Some(2000)).of(400, true), 400);
         assert_eq!(share(1000, Some(500)).of(400, true), 200);
         assert_eq!(share(0, Some(0)).of(0, true), 0);
-        let shared = Share {
-            is_shared: true,
-            ..share(1000, None)
-        };
-        assert_eq!(shared.of(400, true), 300);
-        assert_eq!(shared.of(400, false), 400);
         assert_eq!(share(1000, Some(2000)).of(400, false), 800);
         assert_eq!(share(1000, Some(500)).of(400, false), 200);
         let most = share(u64::MAX, Some(u64::MAX / 2));
