@@ -197,8 +197,8 @@ async fn go_on(context: &Context, leg: &str, before: &Before, legs: &[LiveLeg], 
     let rate = rate(shared, leg, before.delivered_in_all());
     let opener = opener(shared, leg, before, &stalled, rate);
     let opens = opener.control.is_some();
-    // Samples of many come to more than the link carries.
-    let rate = opener.share.of(rate, opens);
+    // Samples of many come to more than the link carries. Where they come to less that is no reason to begin faster.
+    let rate = opener.share.of(rate, true);
     let mut pace = match opens {
         true => Pace::of_open_windows(rate, up_since),
         false => Pace::new(rate, up_since),
