@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use pepd_testbed::link::{Rate, Shape};
+use pepd_testbed::link::{QueueLimit, Rate, Shape};
 use pepd_testbed::traffic::Pair;
 use pepd_testbed::{Family, Pepd, World, ask, require};
 use rstest::rstest;
@@ -336,6 +336,74 @@ fn a_link_that_is_back_is_used_at_once(
         "{family}, {flows} flows, {control:?}: {:.3} of the rate while the link was up, {up:?}",
         share(all, up)
     );
+    let (status, log) = daemon.stop()?;
+    ensure!(status.success(), "{log}");
+    Ok(())
+}
+
+/// A link that goes again before what was sent at its return is answered is used at once by its next return, too: of what was
+/// sent twice the kernel knows nothing yet, and its timer may be longer than the second outage.
+#[rstest]
+#[case(Family::V4, 1, "\"cubic\"")]
+#[case(Family::V6, 1, "\"bbr\"")]
+#[case(Family::V6, 5, "\"cubic\"")]
+fn a_link_that_goes_again_at_once_is_used_at_once(
+    #[case] family: Family,
+    #[case] flows: usize,
+    #[case] control: &str,
+    #[values(60, 80, 100, 130, 160, 200, 300)] up: u64,
+) -> Result<()> {
+    /// What is carried in this time after the second return is what is asked for, and so much of it.
+    const AFTER: Duration = Duration::from_secs(3);
+    const SHARE: f64 = 0.6;
+    const AGAIN: Duration = Duration::from_millis(700);
+    require!(root, virtual_time, program("nft"));
+    let shape = |delay| Shape {
+        queue: QueueLimit::Packets(100),
+        ..Shape::new(delay, Rate::mbit(RATE))
+    };
+    let world = &World::emulated(shape(NEAR), shape(FAR))?;
+    let socket = world.admin_socket();
+    let config = World::config().replace("\"cubic\"", control);
+    let daemon = Pepd::start(PEPD, world.hb(), &format!("{config}\n{}", world.admin()))?;
+    let pairs = (0..flows)
+        .map(|_| world.pair(family))
+        .collect::<Result<Vec<_>>>()?;
+    for pair in &pairs {
+        pair.server.set_nonblocking(true)?;
+    }
+    let be = |state: &str| -> Result<()> {
+        let rule = if state == "gone" { LOSE } else { RESTORE };
+        world.server().sh(rule)?;
+        tell(&socket, state)
+    };
+    let over = AtomicBool::new(false);
+    let bytes = std::thread::scope(|scope| -> Result<usize> {
+        let senders: Vec<_> = pairs
+            .iter()
+            .map(|pair| scope.spawn(|| fill(&pair.client, &over)))
+            .collect();
+        watch(&pairs, 2 * AFTER)?;
+        for (gone, up) in [
+            (2 * AGAIN, Duration::from_millis(up)),
+            (AGAIN, Duration::ZERO),
+        ] {
+            be("gone")?;
+            pass(gone);
+            be("up")?;
+            pass(up);
+        }
+        let (_, bytes) = watch(&pairs, AFTER)?;
+        over.store(true, Relaxed);
+        for sender in senders {
+            sender.join().ok().context("a sender panicked")??;
+        }
+        Ok(bytes)
+    })?;
+    let carried = AFTER.as_secs_f64() * RATE as f64 * 1e6 / 8.0 * payload(family);
+    let share = bytes as f64 / carried;
+    println!("{family}, {flows} flows, {control}, up for {up} ms: {share:.2} of the rate");
+    ensure!(share >= SHARE, "{share}");
     let (status, log) = daemon.stop()?;
     ensure!(status.success(), "{log}");
     Ok(())

@@ -8,7 +8,7 @@ use std::os::fd::AsFd as _;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use pepd_testbed::traffic::{Pair, Pattern, connect, kind, receive_exactly, send};
 use pepd_testbed::{Family, Netns, Stage, Via, World, require, run, wait_until};
 use rstest::rstest;
@@ -262,6 +262,57 @@ fn what_had_stopped_goes_on_when_its_link_is_up(
         outage["ended"].as_f64() > outage["begun"].as_f64(),
         "{status}"
     );
+    stage.finish()
+}
+
+/// So is what the kernel would have waited for because its timer is longer than the outage was, so that nothing has been
+/// sent again yet.
+#[rstest]
+fn what_had_not_expired_goes_on_too(
+    #[values(Family::V4, Family::V6)] family: Family,
+    #[values(Side::Client, Side::Server)] side: Side,
+) -> Result<()> {
+    require!(root, program("nft"), program("ss"));
+    /// More than a window of what is sent first.
+    const MANY: u64 = 1 << 20;
+    let stage = open(Via::Pepd, "")?;
+    let world = &stage.world;
+    world.hb().sh("for family in -4 -6; do
+             ip $family route show | grep -v ^fe80 | while read -r route; do
+                 ip $family route replace $route rto_min 60s
+             done
+         done")?;
+    let pair = world.pair(family)?;
+    pair.exchange(BYTES)?;
+    let leg = side.leg();
+    tell(&stage, format!("{leg} gone"))?;
+    side.lose(world)?;
+    let pattern = Pattern::new(9);
+    let (from, to) = towards(&pair, side);
+    thread::scope(|scope| -> Result<()> {
+        let sender = scope.spawn(|| send(from, &pattern, 0, MANY));
+        let timer = || timer(world, &pair.client, side).ok().flatten();
+        let mut begun = None;
+        wait_until(LIMIT, "a timer that goes on for long", || {
+            // One that is shorter sends a probe (tcp_schedule_loss_probe, net/ipv4/tcp_output.c).
+            let is_long = |it: &Timer| it.kind == "on" && it.left > Duration::from_secs(30);
+            let Some(now) = timer().filter(is_long) else {
+                return false;
+            };
+            // By then nothing has been acknowledged for a while; `ss` shows whole seconds.
+            now.left + Duration::from_secs(1) < *begun.get_or_insert(now.left)
+        })?;
+        let timer = timer().context("a timer")?;
+        assert_eq!(timer.doublings, 0, "{timer:?}");
+        side.restore(world)?;
+        let back = Instant::now();
+        tell(&stage, format!("{leg} up"))?;
+        receive_exactly(to, &pattern, 0, MANY)?;
+        let took = back.elapsed();
+        assert!(took < timer.left, "{took:?}, and the kernel: {timer:?}");
+        sender.join().map_err(|_| anyhow!("the sender panicked"))?
+    })?;
+    wait_for_log(&stage, "legs are restarted")?;
     stage.finish()
 }
 

@@ -30,7 +30,7 @@ use pepd_sys::tcp_info::{TcpInfo, tcp_info};
 use pepd_telemetry::LiveLeg;
 
 use super::segment::send_first;
-use super::window::{Opener, Paced};
+use super::window::{LEAST, Opener, Paced};
 use super::{Before, Ends, Injector, info};
 use crate::shared::Shared;
 
@@ -55,7 +55,7 @@ impl<'l> Stalled<'l> {
     pub(super) fn of(live: &'l LiveLeg, before: &Before) -> Option<Self> {
         let info = info(live)?;
         let delivered = before.delivered(live).or(info.delivery_rate);
-        (info.backoff > 0).then(|| Self {
+        has_stopped(&info).then(|| Self {
             live,
             delivered: delivered.unwrap_or_default(),
             info,
@@ -97,6 +97,13 @@ impl<'l> Stalled<'l> {
     }
 }
 
+/// Returns whether it goes on by its timer only: that has expired, or nothing of what it has under way was acknowledged for a
+/// round trip and a quarter. A timer that was reckoned over a full queue, or after an outage, is longer than an outage may be.
+fn has_stopped(info: &TcpInfo) -> bool {
+    let is_silent = |trip: Duration| info.since_acknowledgement > trip.max(LEAST) * 5 / 4;
+    info.backoff > 0 || info.unacked > 0 && info.min_rtt.is_some_and(is_silent)
+}
+
 fn restart(
     fd: BorrowedFd<'_>,
     injector: &Injector,
@@ -108,13 +115,17 @@ fn restart(
         return Ok(repair::probe_window(fd)?);
     }
     // Once it has been done it need not be again before something is acknowledged; and a link that flaps
-    // for an hour would put the clock forward by so much that the peer takes it for the past.
+    // for an hour would put the clock forward by so much that the peer takes it for the past. Where the timer has not expired
+    // the outage was shorter than that, and an old echo makes it no longer than twice.
     let is_done = |outage| info.since_acknowledgement > outage + FORGOTTEN;
-    if info.timestamps && outage.is_some_and(|outage| !is_done(outage)) {
+    let can_be_old = info.backoff > 0 && info.timestamps;
+    if can_be_old && outage.is_some_and(|outage| !is_done(outage)) {
         repair::forget_echoes(fd)?;
     }
     let ends = Ends::of(fd)?;
-    undo_doublings(fd, injector, ends, shared)?;
+    if info.backoff > 0 {
+        undo_doublings(fd, injector, ends, shared)?;
+    }
     if tcp_info(fd)?.retransmitted_segments != info.retransmitted_segments {
         return Ok(());
     }
@@ -147,4 +158,34 @@ fn undo_doublings(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_leg_has_stopped_whose_timer_has_expired_or_that_is_silent_for_a_round_trip() {
+        let silent = |silence: u64| TcpInfo {
+            unacked: 10,
+            min_rtt: Some(Duration::from_millis(100)),
+            since_acknowledgement: Duration::from_millis(silence),
+            ..TcpInfo::default()
+        };
+        assert!(!has_stopped(&silent(125)));
+        assert!(has_stopped(&silent(126)));
+        // It has had no answer yet, and does not know what a round trip is.
+        let new = TcpInfo {
+            min_rtt: None,
+            ..silent(5000)
+        };
+        assert!(!has_stopped(&new));
+        let idle = TcpInfo {
+            unacked: 0,
+            ..silent(5000)
+        };
+        assert!(!has_stopped(&idle));
+        let expired = TcpInfo { backoff: 1, ..new };
+        assert!(has_stopped(&expired));
+    }
 }

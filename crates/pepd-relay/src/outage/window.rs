@@ -45,7 +45,7 @@ const ROUND_TRIPS_OF_BBR: u32 = 8;
 const HELD_UP: Duration = Duration::from_millis(10);
 
 /// The least that a round trip is taken for: timers are not finer.
-const LEAST: Duration = Duration::from_millis(20);
+pub(super) const LEAST: Duration = Duration::from_millis(20);
 
 /// The segments that a leg may send in its least round trip, however little it delivered: it may have been new, or its
 /// last sample be of a lone segment that was answered after seconds. What is sent by a timeout does not wait for its time,
@@ -254,10 +254,9 @@ pub(crate) fn settle(fd: BorrowedFd<'_>, leg: &Leg, control: &str) -> io::Result
         return Ok(());
     }
     let own = match leg.control() {
-        // What was chosen when it began is what it has.
-        Some(_) if leg.chosen.is_some() && has != control.as_bytes() => has.clone(),
+        // What it has may be what its leg had when it began.
+        _ if has != control.as_bytes() => has.clone(),
         Some(own) => own.as_bytes().to_vec(),
-        None if has != control.as_bytes() => has.clone(),
         None => {
             let another = NewSocket::new(socket.domain()?, Type::STREAM, None)?;
             name(another.tcp_congestion()?)
