@@ -12,7 +12,8 @@
 //!
 //! Only the first segment, since the kernel has sent that one again itself and so takes no round-trip
 //! time from it (Karn's algorithm; RFC 6298, section 3). Of one that was sent once it would take the
-//! whole outage for such a time (tcp_clean_rtx_queue, net/ipv4/tcp_input.c).
+//! whole outage for such a time (tcp_clean_rtx_queue, net/ipv4/tcp_input.c): so it does where the timer has
+//! not expired, which is a time that it was ready to wait for anyway.
 //!
 //! So it would by the echo of a timestamp. What the peer had received when its acknowledgements were
 //! lost is acknowledged by the first one that comes, with an echo from before the outage. A single such
@@ -116,7 +117,7 @@ fn restart(
     }
     // Once it has been done it need not be again before something is acknowledged; and a link that flaps
     // for an hour would put the clock forward by so much that the peer takes it for the past. Where the timer has not expired
-    // the outage was shorter than that, and an old echo makes it no longer than twice.
+    // that is not done at all: the outage was shorter than the timer, and a round trip as long as that about doubles it.
     let is_done = |outage| info.since_acknowledgement > outage + FORGOTTEN;
     let can_be_old = info.backoff > 0 && info.timestamps;
     if can_be_old && outage.is_some_and(|outage| !is_done(outage)) {
