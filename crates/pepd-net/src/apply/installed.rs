@@ -32,14 +32,20 @@ use crate::validate::validate;
 /// See [`InstallError`]; its [`exit_code`](crate::Classify::exit_code) says what the daemon ends
 /// with.
 pub async fn install(plan: &Plan) -> Result<Installed, InstallError> {
-    let (mut plan, mut warnings) = host::fit(plan)?;
-    validate(&plan)?;
-    plan.translates = firewall::translates_addresses().await?;
+    let (plan, mut warnings) = fit(plan).await?;
     warnings.extend(firewall::survey(plan.mark).await.warnings());
     let routing = Routing::open()?;
     let installed = Installed::put(&routing, plan, warnings, None).await?;
     drop_stale(&routing, &installed.plan).await;
     Ok(installed)
+}
+
+/// Fits a plan to this host, and checks it.
+async fn fit(plan: &Plan) -> Result<(Plan, Vec<Warning>), InstallError> {
+    let (mut plan, warnings) = host::fit(plan)?;
+    validate(&plan)?;
+    plan.translates = firewall::translates_addresses().await?;
+    Ok((plan, warnings))
 }
 
 /// A plan that is in the kernel.
@@ -70,9 +76,7 @@ impl Installed {
     ///
     /// See [`InstallError`]. The old plan stays, whole.
     pub async fn replace(&mut self, plan: &Plan) -> Result<(), InstallError> {
-        let (mut plan, warnings) = host::fit(plan)?;
-        validate(&plan)?;
-        plan.translates = firewall::translates_addresses().await?;
+        let (plan, warnings) = fit(plan).await?;
         let routing = Routing::open()?;
         *self = Installed::put(&routing, plan, warnings, Some(&self.plan)).await?;
         drop_stale(&routing, &self.plan).await;
