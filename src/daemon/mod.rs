@@ -146,11 +146,15 @@ impl Made {
         for lack in &self.lacks {
             tracing::warn!("{lack}");
         }
-        if self.injector.is_none() && config.legs.iter().any(|leg| leg.link.is_some()) {
-            tracing::warn!(
-                "without CAP_NET_RAW, connections go on only some seconds after their link is back \
-                 (AmbientCapabilities=CAP_NET_RAW in the unit)"
-            );
+        if self.injector.is_none() {
+            let late = "without CAP_NET_RAW, connections go on only some seconds after their link is back \
+                        (AmbientCapabilities=CAP_NET_RAW in the unit)";
+            if config.legs.iter().any(|leg| leg.link.is_some()) {
+                tracing::warn!("{late}");
+            } else {
+                // `pepd link` may tell all the same.
+                tracing::info!("{late}");
+            }
         }
         if self.injector.is_none() && config.holds_acks() {
             tracing::warn!(

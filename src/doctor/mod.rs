@@ -85,7 +85,7 @@ struct Facts {
 
 impl Facts {
     async fn gather(config: &Config, file: &Path) -> Self {
-        let privileges = privileges::gather(config);
+        let privileges = privileges::gather();
         Self {
             sysctls: Sysctls::gather(),
             modules: Modules::gather(),
@@ -145,7 +145,7 @@ fn privileges_finding(privileges: &Privileges) -> Finding {
             .because(
                 "CAP_NET_BIND_SERVICE is for clients that use a port below 1024 (NFS), which are \
                  served from another one without; CAP_NET_RAW to ask peers whether they are \
-                 there",
+                 there, and to have connections go on as soon as their link is back",
             )
             .advice("config/pepd.service gives pepd both")
     } else {

@@ -124,6 +124,7 @@ fn figures(info: TcpInfo) -> TcpFigures {
         retransmitted_segments: info.retransmitted_segments,
         retransmitted_bytes: info.retransmitted_bytes,
         sent_bytes: info.sent_bytes,
+        delivered_segments: info.delivered_segments,
         pacing_rate: info.pacing_rate.map(bits),
         delivery_rate: info.delivery_rate.map(bits),
         busy: info.busy.map(|time| time.as_secs_f64()),

@@ -273,7 +273,7 @@ async fn run(
             }
             Command::LinkGone(leg, since) => {
                 let link = links.entry(Arc::clone(&leg)).or_default();
-                let before = outage::Before::look(&context, &leg, since, link.earlier());
+                let before = link.look(&context, &leg, since);
                 link.enter(outage::endure(Arc::clone(&context), leg), Some(before));
             }
             Command::LinkUp(leg) => {
@@ -321,6 +321,16 @@ impl LinkTask {
         let last = self.last.as_ref();
         let last = last.filter(|(up, _)| up.elapsed() < outage::SAYS_NOTHING);
         self.before.as_ref().or(last.map(|(_, before)| before))
+    }
+
+    /// Looks at the leg, whose link is `gone` since then.
+    fn look(&self, context: &Context, leg: &str, gone: Instant) -> outage::Before {
+        let mut before = outage::Before::look(context, leg, gone, self.earlier());
+        let last = self.last.as_ref();
+        let now = self.before.as_ref().map(|before| before.silence);
+        let silence = now.or(last.map(|(up, before)| before.silence.again(*up, gone)));
+        before.silence = silence.unwrap_or(before.silence);
+        before
     }
 
     /// Has a task look after them, in the place of the one before.

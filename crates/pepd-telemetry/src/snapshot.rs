@@ -331,6 +331,9 @@ pub struct TcpFigures {
     pub retransmitted_bytes: Option<u64>,
     /// Bytes sent since the start, with retransmissions.
     pub sent_bytes: Option<u64>,
+    /// Segments that have arrived since the start, each once. Of these the leg's figures are made, and nothing is shown.
+    #[serde(skip)]
+    pub delivered_segments: Option<u32>,
     /// Pacing rate; none when unlimited.
     pub pacing_rate: Option<f64>,
     /// Delivery rate of late.

@@ -163,8 +163,16 @@ impl Controls {
 
     /// Logs what the legs' controls are called in `ss`.
     pub fn report(&self) {
-        if let Some(Err(error)) = &self.resume {
-            tracing::info!(%error, "after an outage connections begin as after any timeout");
+        match &self.resume {
+            Some(Err(Error::NotPermitted { .. })) => tracing::info!(
+                "after an outage connections begin with one segment: to open their windows takes CAP_BPF, \
+                 CAP_PERFMON and CAP_NET_ADMIN at the start (AmbientCapabilities= and SystemCallFilter=bpf in \
+                 the unit)"
+            ),
+            Some(Err(error)) => {
+                tracing::info!(%error, "after an outage connections begin with one segment");
+            }
+            Some(Ok(_)) | None => {}
         }
         for (leg, error) in &self.lacking {
             tracing::info!(leg, %error, "find-rate is not among what is chosen from");

@@ -107,7 +107,7 @@ impl Damper {
             (State::Well | State::Doubtful { .. }, Seen::Well) => State::Well,
             (State::Ill, Seen::Well) => {
                 let seconds = hold.as_secs();
-                self.why += &format!(" (it was; believed to be over after {seconds} s without it)");
+                self.why += &format!(" (not any more, which is believed after {seconds} s)");
                 State::Recovering { since: now }
             }
             (State::Recovering { since }, Seen::Well) if passed(since) >= hold => State::Well,
@@ -192,7 +192,7 @@ mod tests {
         damper.see(ill(), now);
         damper.see(ill(), now + GRACE);
         damper.see(Seen::Well, now + GRACE);
-        let said = "it is silent (it was; believed to be over after 10 s without it)";
+        let said = "it is silent (not any more, which is believed after 10 s)";
         assert_eq!(damper.illness(), Some(said));
     }
 

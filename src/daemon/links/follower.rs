@@ -228,6 +228,10 @@ impl Follower {
         };
         let leg = Arc::clone(leg);
         self.hear(&leg, heard, TOLD);
+        // Who tells is seen also where that changes nothing.
+        if let Some(link) = self.legs.get_mut(&leg) {
+            link.by.get_or_insert_with(|| TOLD.to_owned());
+        }
         // For how long it will be gone may be news though it is known that it is.
         if let Some(link) = self.legs.get(&leg) {
             self.tell_holding(&leg, link);
@@ -370,7 +374,7 @@ impl Follower {
     }
 
     fn publish(&self) {
-        let is_told = |link: &Link| link.source.is_some() || link.changes > 0;
+        let is_told = |link: &Link| link.source.is_some() || link.by.is_some();
         let told = self.legs.iter().filter(|(_, link)| is_told(link));
         let states = told.map(|(leg, link)| {
             let modem = match &link.source {

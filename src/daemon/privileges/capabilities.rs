@@ -18,7 +18,8 @@ const NEEDED: &[Capability] = &[Capability::CAP_NET_ADMIN];
 /// them.
 ///
 /// CAP_NET_BIND_SERVICE: a client whose own port is below 1024, as NFS has it, is served from it.
-/// CAP_NET_RAW: probes through the tunnels (raw(7)), and an iptables that does not speak nf_tables.
+/// CAP_NET_RAW: probes through the tunnels (raw(7)), and an iptables that does not speak nf_tables. (What restarts legs after
+/// an outage needs it at the start only.)
 const WANTED: &[Capability] = &[Capability::CAP_NET_BIND_SERVICE, Capability::CAP_NET_RAW];
 
 /// The capability that is kept by a service that was given it on purpose, and not where root
@@ -37,15 +38,15 @@ pub struct Privileges {
     pub unbounded_pipes: bool,
 }
 
-/// Finds out which capabilities this process lacks for this configuration.
-pub fn gather(config: &Config) -> Privileges {
+/// Finds out which capabilities this process lacks.
+pub fn gather() -> Privileges {
     let missing = |capabilities: &mut dyn Iterator<Item = Capability>| {
         let missing = capabilities.filter(|capability| !is_effective(*capability));
         missing.map(|capability| capability.to_string()).collect()
     };
     Privileges {
         needed: missing(&mut NEEDED.iter().copied()),
-        wanted: missing(&mut wanted(config)),
+        wanted: missing(&mut WANTED.iter().copied()),
         unbounded_pipes: !geteuid().is_root() && is_effective(GRANTED),
     }
 }

@@ -9,6 +9,7 @@ mod held_acks;
 mod held_attacks;
 mod link_attacks;
 mod links;
+mod outage_again;
 mod outage_echoes;
 mod outage_lengths;
 mod outage_times;

@@ -1,12 +1,13 @@
 //! How long a link that is back stays empty: on the guest's virtual clock.
 
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use pepd_testbed::link::{QueueLimit, Rate, Shape};
+use pepd_testbed::link::{Rate, Shape};
 use pepd_testbed::traffic::Pair;
 use pepd_testbed::{Family, Pepd, World, ask, require};
 use rstest::rstest;
@@ -17,10 +18,10 @@ use crate::harness::{PEPD, pass};
 use crate::streams::{fill, take, watch};
 
 /// One way over the link that has outages, and over the other one.
-const FAR: Duration = Duration::from_millis(50);
-const NEAR: Duration = Duration::from_millis(5);
+pub(super) const FAR: Duration = Duration::from_millis(50);
+pub(super) const NEAR: Duration = Duration::from_millis(5);
 /// What they carry, in Mbit/s: where there are few connections, and for each of many.
-const RATE: u64 = 4;
+pub(super) const RATE: u64 = 4;
 const RATE_OF_EACH: u64 = 400_000;
 /// The length of an outage, and what is drawn on top of it and of the time before it, so that each begins
 /// and ends at another time of the timers.
@@ -37,6 +38,71 @@ const BEGINNING: Duration = Duration::from_millis(100);
 /// in all.
 const ROUND_TRIPS: u32 = 8;
 const WATCHED: Duration = Duration::from_secs(2);
+
+/// Connections through a box with an admin socket, over links of their own.
+pub(super) struct Crossing {
+    pub(super) world: World,
+    pub(super) socket: PathBuf,
+    pub(super) pairs: Vec<Pair>,
+    daemon: Pepd,
+}
+
+impl Crossing {
+    /// Starts it, and opens so many connections.
+    pub(super) fn start(
+        (near, far): (Shape, Shape),
+        config: &str,
+        family: Family,
+        flows: usize,
+    ) -> Result<Self> {
+        let world = World::emulated(near, far)?;
+        let socket = world.admin_socket();
+        let daemon = Pepd::start(PEPD, world.hb(), &format!("{config}\n{}", world.admin()))?;
+        let pairs = (0..flows).map(|_| world.pair(family));
+        let pairs = pairs.collect::<Result<Vec<_>>>()?;
+        for pair in &pairs {
+            pair.server.set_nonblocking(true)?;
+        }
+        Ok(Self {
+            world,
+            socket,
+            pairs,
+            daemon,
+        })
+    }
+
+    /// Has every client send all the time while something is done.
+    pub(super) fn while_filled<T>(&self, done: impl FnOnce() -> Result<T>) -> Result<T> {
+        let over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let senders: Vec<_> = self
+                .pairs
+                .iter()
+                .map(|pair| scope.spawn(|| fill(&pair.client, &over)))
+                .collect();
+            let done = done();
+            over.store(true, Relaxed);
+            for sender in senders {
+                sender.join().ok().context("a sender panicked")??;
+            }
+            done
+        })
+    }
+
+    /// Has the far link go away, or come back, unseen, and tells of it.
+    pub(super) fn be(&self, state: &str) -> Result<()> {
+        let rule = if state == "gone" { LOSE } else { RESTORE };
+        self.world.server().sh(rule)?;
+        tell(&self.socket, state)
+    }
+
+    /// Ends it, which the daemon does without an error.
+    pub(super) fn stop(self) -> Result<()> {
+        let (status, log) = self.daemon.stop()?;
+        ensure!(status.success(), "{log}");
+        Ok(())
+    }
+}
 
 fn flows(socket: &Path) -> Result<Value> {
     Ok(serde_json::from_str(&ask(
@@ -124,43 +190,34 @@ fn links_that_are_there_in_turn_carry_half_the_rate(
     const TURNS: u32 = 10;
     require!(root, virtual_time, program("nft"));
     let shape = |delay| Shape::new(delay, Rate::mbit(RATE));
-    let world = World::emulated(shape(NEAR), shape(FAR))?;
-    let socket = world.admin_socket();
     // More than the rate brings in five seconds.
     let config = World::config().replace("[leg.wan]\n", "[leg.wan]\nbuffer = \"8MiB\"\n");
-    let daemon = Pepd::start(PEPD, world.hb(), &format!("{config}\n{}", world.admin()))?;
-    let pairs = [world.pair(family)?];
-    pairs[0].server.set_nonblocking(true)?;
-    let over = AtomicBool::new(false);
-    let share = std::thread::scope(|scope| -> Result<f64> {
-        let sender = scope.spawn(|| fill(&pairs[0].client, &over));
-        watch(&pairs, Duration::from_secs(3))?;
+    let crossing = Crossing::start((shape(NEAR), shape(FAR)), &config, family, 1)?;
+    let (pairs, socket) = (&crossing.pairs, &crossing.socket);
+    let share = crossing.while_filled(|| {
+        watch(pairs, Duration::from_secs(3))?;
         let (mut bytes, mut time) = (0, Duration::ZERO);
         for turn in 0..TURNS {
             let [near, far] = match turn % 2 {
                 0 => ["gone", "up"],
                 _ => ["up", "gone"],
             };
-            fade(&world, near, far)?;
-            tell_of(&socket, near, "lan")?;
-            tell_of(&socket, far, "wan")?;
+            fade(&crossing.world, near, far)?;
+            tell_of(socket, near, "lan")?;
+            tell_of(socket, far, "wan")?;
             let begun = Instant::now();
-            let (_, some) = watch(&pairs, TURN)?;
+            let (_, some) = watch(pairs, TURN)?;
             // The first two fill the box.
             if turn >= 2 {
                 bytes += some;
                 time += begun.elapsed();
             }
         }
-        over.store(true, Relaxed);
-        sender.join().ok().context("a sender panicked")??;
         Ok(bytes as f64 * 8.0 / (time.as_secs_f64() * RATE as f64 * 1e6 / 2.0))
     })?;
     println!("{family}: {share:.2} of half the rate");
     ensure!(share > 0.9, "{share} of half the rate");
-    let (status, log) = daemon.stop()?;
-    ensure!(status.success(), "{log}");
-    Ok(())
+    crossing.stop()
 }
 
 /// Draws times below [`PHASE`].
@@ -244,50 +301,31 @@ fn a_link_that_is_back_is_used_at_once(
     require!(root, virtual_time, program("nft"));
     let rate = (RATE * 1_000_000).max(flows as u64 * RATE_OF_EACH);
     let shape = |delay| Shape::new(delay, Rate::bits_per_second(rate));
-    let world = &World::emulated(shape(NEAR), shape(FAR))?;
-    let socket = world.admin_socket();
     let config = World::config().replace("\"cubic\"", control);
-    let config = format!("{config}\n{}", world.admin());
-    let daemon = Pepd::start(PEPD, world.hb(), &config)?;
-    let pairs = (0..flows)
-        .map(|_| world.pair(family))
-        .collect::<Result<Vec<_>>>()?;
-    for pair in &pairs {
-        pair.server.set_nonblocking(true)?;
-    }
+    let crossing = Crossing::start((shape(NEAR), shape(FAR)), &config, family, flows)?;
+    let Crossing { world, pairs, .. } = &crossing;
     let share = |bytes: usize, time: Duration| {
         bytes as f64 * 8.0 / (time.as_secs_f64() * rate as f64 * payload(family))
     };
-    let over = AtomicBool::new(false);
     let (mut all, mut up) = (0, Duration::ZERO);
-    std::thread::scope(|scope| -> Result<()> {
-        let senders: Vec<_> = pairs
-            .iter()
-            .map(|pair| scope.spawn(|| fill(&pair.client, &over)))
-            .collect();
+    crossing.while_filled(|| {
         let mut phases = phases()?;
-        let measured = (0..outages).try_for_each(|_| -> Result<()> {
+        for _ in 0..outages {
             let [before, longer] = [(); 2].map(|()| phases.next().unwrap_or_default());
             let since = Instant::now();
-            all += watch(&pairs, Duration::from_secs(3) + before)?.1;
-            let timeout = timeout(&socket)?;
-            world.server().sh(LOSE)?;
+            all += watch(pairs, Duration::from_secs(3) + before)?.1;
+            let timeout = timeout(&crossing.socket)?;
+            crossing.be("gone")?;
             up += since.elapsed();
-            tell(&socket, "gone")?;
             pass(OUTAGE + longer);
             // What had come before is not what comes after.
-            all += watch(&pairs, Duration::ZERO)?.1;
-            for pair in &pairs {
+            all += watch(pairs, Duration::ZERO)?.1;
+            for pair in pairs {
                 all += take(&pair.server)?;
             }
-            world.server().sh(RESTORE)?;
             let sent_before = sent(world)?;
-            tell(&socket, "up")?;
+            crossing.be("up")?;
             let since = Instant::now();
-            let burst = scope.spawn(move || -> Result<u64> {
-                pass(BEGINNING);
-                Ok(sent(world)? - sent_before)
-            });
             // A round trip until the peer has said what it has had already, and the way there.
             let limit = 3 * FAR + Duration::from_millis(50);
             let limit = match flows {
@@ -298,10 +336,16 @@ fn a_link_that_is_back_is_used_at_once(
                 // Of many, some lose again what they send first.
                 _ => limit + 3 * timeout + 2 * FAR,
             };
-            let after = watch_after(&pairs, limit)?;
+            let (after, burst) = thread::scope(|scope| -> Result<_> {
+                let burst = scope.spawn(|| -> Result<u64> {
+                    pass(BEGINNING);
+                    Ok(sent(world)? - sent_before)
+                });
+                let after = watch_after(pairs, limit)?;
+                Ok((after, burst.join().ok().context("the counting panicked")??))
+            })?;
             up += since.elapsed();
             all += after.bytes + after.later;
-            let burst = burst.join().ok().context("the counting panicked")??;
             let (first, last) = (after.first.iter().min(), after.first.iter().max());
             let round_trips = after.round_trips.iter().map(|it| share(*it, 2 * FAR));
             let round_trips: Vec<_> = round_trips.map(|it| format!("{it:.2}")).collect();
@@ -324,89 +368,14 @@ fn a_link_that_is_back_is_used_at_once(
             // because the link is full.
             let least = if flows > 1 { 0.7 } else { 0.4 };
             ensure!(share > least, "{share} of the rate");
-            Ok(())
-        });
-        over.store(true, Relaxed);
-        for sender in senders {
-            sender.join().ok().context("a sender panicked")??;
         }
-        measured
+        Ok(())
     })?;
     println!(
         "{family}, {flows} flows, {control:?}: {:.3} of the rate while the link was up, {up:?}",
         share(all, up)
     );
-    let (status, log) = daemon.stop()?;
-    ensure!(status.success(), "{log}");
-    Ok(())
-}
-
-/// A link that goes again before what was sent at its return is answered is used at once by its next return, too: of what was
-/// sent twice the kernel knows nothing yet, and its timer may be longer than the second outage.
-#[rstest]
-#[case(Family::V4, 1, "\"cubic\"")]
-#[case(Family::V6, 1, "\"bbr\"")]
-#[case(Family::V6, 5, "\"cubic\"")]
-fn a_link_that_goes_again_at_once_is_used_at_once(
-    #[case] family: Family,
-    #[case] flows: usize,
-    #[case] control: &str,
-    #[values(60, 80, 100, 130, 160, 200, 300)] up: u64,
-) -> Result<()> {
-    /// What is carried in this time after the second return is what is asked for, and so much of it.
-    const AFTER: Duration = Duration::from_secs(3);
-    const SHARE: f64 = 0.6;
-    const AGAIN: Duration = Duration::from_millis(700);
-    require!(root, virtual_time, program("nft"));
-    let shape = |delay| Shape {
-        queue: QueueLimit::Packets(100),
-        ..Shape::new(delay, Rate::mbit(RATE))
-    };
-    let world = &World::emulated(shape(NEAR), shape(FAR))?;
-    let socket = world.admin_socket();
-    let config = World::config().replace("\"cubic\"", control);
-    let daemon = Pepd::start(PEPD, world.hb(), &format!("{config}\n{}", world.admin()))?;
-    let pairs = (0..flows)
-        .map(|_| world.pair(family))
-        .collect::<Result<Vec<_>>>()?;
-    for pair in &pairs {
-        pair.server.set_nonblocking(true)?;
-    }
-    let be = |state: &str| -> Result<()> {
-        let rule = if state == "gone" { LOSE } else { RESTORE };
-        world.server().sh(rule)?;
-        tell(&socket, state)
-    };
-    let over = AtomicBool::new(false);
-    let bytes = std::thread::scope(|scope| -> Result<usize> {
-        let senders: Vec<_> = pairs
-            .iter()
-            .map(|pair| scope.spawn(|| fill(&pair.client, &over)))
-            .collect();
-        watch(&pairs, 2 * AFTER)?;
-        for (gone, up) in [
-            (2 * AGAIN, Duration::from_millis(up)),
-            (AGAIN, Duration::ZERO),
-        ] {
-            be("gone")?;
-            pass(gone);
-            be("up")?;
-            pass(up);
-        }
-        let (_, bytes) = watch(&pairs, AFTER)?;
-        over.store(true, Relaxed);
-        for sender in senders {
-            sender.join().ok().context("a sender panicked")??;
-        }
-        Ok(bytes)
-    })?;
-    let carried = AFTER.as_secs_f64() * RATE as f64 * 1e6 / 8.0 * payload(family);
-    let share = bytes as f64 / carried;
-    println!("{family}, {flows} flows, {control}, up for {up} ms: {share:.2} of the rate");
-    ensure!(share >= SHARE, "{share}");
-    let (status, log) = daemon.stop()?;
-    ensure!(status.success(), "{log}");
-    Ok(())
+    crossing.stop()
 }
 
 /// A leg whose last segment was answered after seconds, as over a link that was gone without anybody's knowing,
@@ -419,11 +388,11 @@ fn who_hardly_delivered_goes_on_at_once(
     const BYTES: usize = 200_000;
     require!(root, virtual_time, program("nft"));
     let shape = |delay| Shape::new(delay, Rate::mbit(RATE));
-    let world = World::emulated(shape(NEAR), shape(FAR))?;
-    let socket = world.admin_socket();
     let config = World::config().replace("\"cubic\"", "\"cubic\"\nrate = \"3900kbit\"");
-    let daemon = Pepd::start(PEPD, world.hb(), &format!("{config}\n{}", world.admin()))?;
-    let pair = world.pair(family)?;
+    let crossing = Crossing::start((shape(NEAR), shape(FAR)), &config, family, 1)?;
+    let Crossing { world, pairs, .. } = &crossing;
+    let pair = &pairs[0];
+    pair.server.set_nonblocking(false)?;
     pair.exchange(10_000)?;
     pair.server.set_nonblocking(true)?;
     // Nobody tells of this one.
@@ -445,23 +414,19 @@ fn who_hardly_delivered_goes_on_at_once(
         Ok(begun.elapsed())
     };
     come(1, 2 * OUTAGE)?;
-    world.server().sh(LOSE)?;
-    tell(&socket, "gone")?;
+    crossing.be("gone")?;
     (&pair.client).write_all(&vec![b'.'; BYTES])?;
     pass(OUTAGE);
-    world.server().sh(RESTORE)?;
-    tell(&socket, "up")?;
+    crossing.be("up")?;
     // At the whole rate it takes less than half a second.
     let took = come(BYTES, Duration::from_secs(3))?;
     println!("{family}: {took:?}");
-    let (status, log) = daemon.stop()?;
-    ensure!(status.success(), "{log}");
-    Ok(())
+    crossing.stop()
 }
 
 /// Returns how much of the link's bytes are a connection's: the rest are headers (RFC 791 or 8200, RFC 9293
 /// with RFC 7323's timestamps), of packets of 1500 bytes.
-fn payload(family: Family) -> f64 {
+pub(super) fn payload(family: Family) -> f64 {
     let headers = match family {
         Family::V4 => 20,
         Family::V6 => 40,

@@ -316,12 +316,23 @@ fn what_had_not_expired_goes_on_too(
     stage.finish()
 }
 
+/// When the link is told to be up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    InTime,
+    /// Once too early, and then again, so that the last outage is shorter than the wait.
+    Again,
+    /// Too early, and not again.
+    Early,
+}
+
 /// So is what a host behind the link has waited for: its timer was doubled, too.
 #[rstest]
 fn a_host_behind_the_link_goes_on_too(
     #[values(Via::Pepd, Via::Early)] via: Via,
     #[values(Family::V4, Family::V6)] family: Family,
     #[values(Side::Client, Side::Server)] side: Side,
+    #[values(Told::InTime, Told::Again, Told::Early)] told: Told,
 ) -> Result<()> {
     require!(root, program("nft"), program("ss"));
     let stage = open(via, "")?;
@@ -335,13 +346,32 @@ fn a_host_behind_the_link_goes_on_too(
     let (to, from) = towards(&pair, side);
     send(from, &pattern, 0, BYTES)?;
     let (ours, theirs) = (from.local_addr()?, from.peer_addr()?);
-    let timer = wait_for_doublings(|| timer_of(side.host(world), ours, theirs), "on")?;
+    let timer = || timer_of(side.host(world), ours, theirs);
+    let mut last = wait_for_doublings(timer, "on")?;
+    if told != Told::InTime {
+        tell(&stage, format!("{leg} up"))?;
+    }
+    if told == Told::Again {
+        tell(&stage, format!("{leg} gone"))?;
+    }
+    if told == Told::Early {
+        let doublings = last.doublings;
+        wait_until(LIMIT, "it waits for twice as long", || {
+            let now = timer().ok().flatten();
+            now.is_some_and(|now| {
+                last = now;
+                last.doublings > doublings
+            })
+        })?;
+    }
     side.find_again(world)?;
     let back = Instant::now();
-    tell(&stage, format!("{leg} up"))?;
+    if told != Told::Early {
+        tell(&stage, format!("{leg} up"))?;
+    }
     receive_exactly(to, &pattern, 0, BYTES)?;
     let took = back.elapsed();
-    assert!(took < timer.left, "{took:?}, and the kernel: {timer:?}");
+    assert!(took < last.left, "{took:?}, and the kernel: {last:?}");
     pair.exchange(BYTES)?;
     stage.finish()
 }
@@ -483,6 +513,27 @@ fn who_is_probed_in_vain_meanwhile_is_not_given_up_afterwards(
     // With the next one that is sent.
     wait_until(LIMIT, "an answer", || probes() == Some(0))?;
     pair.exchange(10_000)?;
+    stage.finish()
+}
+
+/// Who is not there any more when the link is is given up: the time for that counts from then on.
+#[rstest]
+fn who_is_gone_for_good_is_given_up_afterwards(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root, program("nft"), program("ss"));
+    let stage = open(Via::Pepd, "user_timeout = \"2s\"\n")?;
+    let pair = stage.world.pair(family)?;
+    pair.exchange(10_000)?;
+    tell(&stage, "wan gone")?;
+    Side::Server.lose(&stage.world)?;
+    send(&pair.client, &Pattern::new(7), 0, BYTES)?;
+    wait_for_doublings(|| timer(&stage.world, &pair.client, Side::Server), "on")?;
+    tell(&stage, "wan up")?;
+    pair.client.set_read_timeout(Some(LIMIT))?;
+    let end = (&pair.client).read(&mut [0]).unwrap_err();
+    assert_eq!(end.kind(), ErrorKind::ConnectionReset, "{end}");
+    Side::Server.restore(&stage.world)?;
     stage.finish()
 }
 

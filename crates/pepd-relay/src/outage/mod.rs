@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 
 use pepd_packet::{MarkValue, Rate};
 use pepd_sys::tcp_info::{TcpInfo, tcp_info};
-use pepd_telemetry::{HistoryStep, LegHistoryPoint, LiveLeg, Side};
+use pepd_telemetry::{LiveLeg, Side};
 use socket2::{SockAddr, SockRef};
 
 use answered::{Next, Unanswered};
@@ -40,6 +40,7 @@ pub(crate) use limit::settle as settle_limit;
 pub(crate) use links::{Links, Returns};
 use pace::Pace;
 use stalled::Stalled;
+pub(crate) use waiting::Silence;
 use waiting::Waiting;
 pub(crate) use window::settle;
 use window::{Opener, Paced, Share};
@@ -64,6 +65,13 @@ const AGAIN: [Duration; 4] = [
     Duration::from_millis(900),
     Duration::from_millis(2700),
 ];
+
+/// Those after which they are restarted once more if nothing at all had come by the time before: what said that the link is up
+/// may have said so before packets passed.
+const IF_SILENT: [Duration; 2] = [Duration::from_secs(6), Duration::from_secs(12)];
+
+/// The time for which the kernel waits for an acknowledgement of what it sends again (net.ipv4.tcp_retries2).
+const KERNELS_PATIENCE: Duration = Duration::from_millis(924_600);
 
 /// The interval at which those are looked at that have got their own user timeout not back.
 const RECOVERY: Duration = Duration::from_secs(1);
@@ -91,18 +99,17 @@ pub(crate) async fn endure(context: Arc<Context>, leg: Arc<str>) {
 pub(crate) struct Before {
     /// When it went.
     pub(crate) gone: Instant,
+    /// Since when nothing may have come.
+    pub(crate) silence: Silence,
     /// What each of the worker's connections delivered then, in bytes a second.
     delivered: Arc<HashMap<(u64, Side), u64>>,
-    /// What the leg carried in all, in bytes a second, in the two seconds of the last minute in which it was most;
+    /// What the leg carried in all, in bytes a second, in the two seconds of the last minute of its link in which it was most;
     /// none where nobody was looking.
     carried: Option<u64>,
 }
 
-/// The time before an outage that tells what a link carries.
-const LATELY: Duration = Duration::from_secs(60);
-
 /// The time for which a link is back within which its legs say nothing of what they can: in the first moments the kernel
-/// measures how fast what was lost is sent again, bit by bit. It is longer than anybody is restarted.
+/// measures how fast what was lost is sent again, bit by bit. It is longer than any is restarted that anything comes from.
 pub(crate) const SAYS_NOTHING: Duration = Duration::from_secs(3);
 
 impl Before {
@@ -122,9 +129,16 @@ impl Before {
         });
         let delivered: HashMap<_, _> = rates.collect();
         let shared = &context.shared;
-        let carried = earlier.and_then(|it| it.carried).max(carried(shared, leg));
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a rate of bytes is a number that fits, and is not below 0"
+        )]
+        let carried = shared.flows.most_delivered(leg).map(|rate| rate as u64);
+        let carried = earlier.and_then(|it| it.carried).max(carried);
         let before = Self {
             gone,
+            silence: Silence::new(gone),
             delivered: Arc::new(delivered),
             carried,
         };
@@ -143,26 +157,6 @@ impl Before {
     fn delivered_in_all(&self) -> u64 {
         self.delivered.values().sum()
     }
-}
-
-/// Returns what a leg carried lately, at most, in bytes a second, what was sent again not counted.
-fn carried(shared: &Shared, leg: &str) -> Option<u64> {
-    let flows = &shared.flows;
-    let since = flows.epoch() + flows.uptime(Instant::now()) - LATELY.as_secs_f64();
-    let history = flows.leg_history(leg, HistoryStep::Second, since)?;
-    let carried = |it: &LegHistoryPoint| it.sent * (1.0 - it.resent) / 8.0;
-    // What a queue takes in a second is not carried.
-    let rates = history
-        .points
-        .windows(2)
-        .map(|two| two.iter().map(carried).sum::<f64>() / 2.0);
-    let most = rates.fold(0.0, f64::max);
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a rate of bytes is a number that fits, and is not below 0"
-    )]
-    (most > 0.0).then_some(most as u64)
 }
 
 /// Returns the least of what is known.
@@ -192,23 +186,23 @@ async fn go_on(context: &Context, leg: &str, before: &Before, legs: &[LiveLeg], 
         .iter()
         .filter_map(|live| Stalled::of(live, before))
         .collect();
-    let waiting = legs.iter().filter_map(|live| Waiting::of(live, outage));
+    let silence = up_since - before.silence.since;
+    let waiting = legs
+        .iter()
+        .filter_map(|live| Waiting::of(live, outage, silence));
     let mut waiting: Vec<_> = waiting.collect();
-    let rate = rate(shared, leg, before.delivered_in_all());
-    let opener = opener(shared, leg, before, &stalled, rate);
+    let said = said_rate(shared, leg);
+    let delivered = before.delivered_in_all();
+    let opener = opener(shared, leg, before, &stalled, said.unwrap_or(delivered));
     let opens = opener.control.is_some();
     // Samples of many come to more than the link carries. Where they come to less that is no reason to begin faster.
-    let rate = opener.share.of(rate, true);
+    let rate = said.unwrap_or_else(|| opener.share.of(delivered, true));
     let mut pace = match opens {
         true => Pace::of_open_windows(rate, up_since),
-        false => Pace::new(rate, up_since),
+        // Each sends two more when its first segment is answered (RFC 5681, section 3.1), while others begin.
+        false => Pace::new(rate / 3, up_since),
     };
-    let (restarted, peers) = (stalled.len(), waiting.len());
-    if restarted + peers > 0 {
-        let worker = context.index;
-        shared.counters.restarted.add(restarted as u64);
-        tracing::info!(leg, worker, legs = restarted, peers, "legs are restarted");
-    }
+    tell(context, leg, stalled.len(), waiting.len());
     let mut answers = Answers {
         shared,
         unanswered: stalled
@@ -217,8 +211,13 @@ async fn go_on(context: &Context, leg: &str, before: &Before, legs: &[LiveLeg], 
             .collect(),
         paced: Vec::new(),
     };
-    for again in [Duration::ZERO].into_iter().chain(AGAIN) {
+    let mut heard = false;
+    for again in [Duration::ZERO].into_iter().chain(AGAIN).chain(IF_SILENT) {
+        if heard && IF_SILENT.contains(&again) {
+            break;
+        }
         answers.await_until(up_since + again, &mut pace).await;
+        heard = legs.iter().any(|live| is_heard(live, up_since));
         stalled.retain(Stalled::is_stalled);
         for one in stalled.iter().filter(|one| is_due(&one.info, again)) {
             // One that is opened sends two or three more soon.
@@ -236,6 +235,15 @@ async fn go_on(context: &Context, leg: &str, before: &Before, legs: &[LiveLeg], 
         }
     }
     answers.end_pacing().await;
+}
+
+/// Counts the legs that are restarted, and says so.
+fn tell(context: &Context, leg: &str, legs: usize, peers: usize) {
+    if legs + peers > 0 {
+        let worker = context.index;
+        context.shared.counters.restarted.add(legs as u64);
+        tracing::info!(leg, worker, legs, peers, "legs are restarted");
+    }
 }
 
 /// The segments that a leg sends in a round trip at least where its window is opened.
@@ -320,25 +328,30 @@ impl Answers<'_> {
     }
 }
 
+/// Returns whether anything has come from its peer since the link is up.
+fn is_heard(live: &LiveLeg, up_since: Instant) -> bool {
+    let is_since = |silence| silence < up_since.elapsed();
+    info(live).is_some_and(|info| is_since(info.since_data.min(info.since_acknowledgement)))
+}
+
 /// Returns whether an attempt would have been answered by now, `after` so long.
 fn is_due(info: &TcpInfo, after: Duration) -> bool {
     after.is_zero() || after > info.rtt + 4 * info.rtt_variation
 }
 
-/// Returns the bytes a second at which a worker may begin that delivered so many.
-fn rate(shared: &Shared, leg: &str, delivery_rate: u64) -> u64 {
+/// Returns the bytes a second at which a worker may begin, where somebody says how fast the link is.
+fn said_rate(shared: &Shared, leg: &str) -> Option<u64> {
     let settings = shared.settings.load();
     let given = settings.leg_named(leg).and_then(|leg| leg.rate);
     // What the operator says holds, then what the link says of itself.
-    match given.or_else(|| shared.links.rate(leg)) {
-        Some(rate) => rate.bytes_per_second() / shared.workers as u64,
-        None => delivery_rate,
-    }
+    let rate = given.or_else(|| shared.links.rate(leg))?;
+    Some(rate.bytes_per_second() / shared.workers as u64)
 }
 
 /// Gives each its user timeout back, once something has been acknowledged again, or that time has
 /// passed with the link up: earlier the kernel would count the outage, and give it up. Without one it would
-/// count the probes of an idle one that the outage has swallowed, and end it with the next.
+/// count the probes of an idle one that the outage has swallowed, and end it with the next, or what it has
+/// sent again, for its own patience.
 async fn recover(shared: &Shared, leg: &str, mut legs: Vec<LiveLeg>, up_since: Instant) {
     while !legs.is_empty() {
         let settings = shared.settings.load_full();
@@ -346,9 +359,14 @@ async fn recover(shared: &Shared, leg: &str, mut legs: Vec<LiveLeg>, up_since: I
         let user_timeout = of_leg.and_then(|leg| leg.user_timeout);
         // Within twice that an idle one has been probed again, and has answered.
         let probed = of_leg.map_or(Duration::ZERO, |leg| 2 * leg.keepalive.interval);
-        let patience = user_timeout.unwrap_or_default().max(probed);
         legs.retain(|live| {
-            let waits = is_waiting(live) && up_since.elapsed() < patience;
+            // Whether what it has sent, or what has probed it, was not acknowledged.
+            let patience = match info(live) {
+                Some(info) if info.timeouts > 0 => user_timeout.unwrap_or(KERNELS_PATIENCE),
+                Some(info) if info.probes > 0 => user_timeout.unwrap_or_default().max(probed),
+                _ => Duration::ZERO,
+            };
+            let waits = up_since.elapsed() < patience;
             if !waits {
                 set_user_timeout(live, user_timeout);
             }
@@ -356,11 +374,6 @@ async fn recover(shared: &Shared, leg: &str, mut legs: Vec<LiveLeg>, up_since: I
         });
         tokio::time::sleep(RECOVERY).await;
     }
-}
-
-/// Returns whether what it has sent, or what has probed it, has not been acknowledged since the last timeout.
-fn is_waiting(live: &LiveLeg) -> bool {
-    info(live).is_some_and(|info| info.timeouts > 0 || info.probes > 0)
 }
 
 /// Returns the figures of a leg's socket, while it is open.

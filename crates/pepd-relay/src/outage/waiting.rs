@@ -7,7 +7,7 @@
 //!   doubling if its kernel knows RFC 6069 (Linux does); as often as there may be doublings.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pepd_packet::{FourTuple, SequenceNumber, icmp};
 use pepd_sys::repair::{self, RepairError};
@@ -35,6 +35,36 @@ const RECENTLY: Duration = Duration::from_secs(30);
 /// The bytes of an ICMP message and of an acknowledgement, with their headers.
 const BYTES: u32 = 80;
 
+/// Since when nothing may have come over a link: it may have been taken for up too early, and be gone again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Silence {
+    /// When it began.
+    pub(super) since: Instant,
+    /// For how long the link has seemed to be up since then.
+    up: Duration,
+}
+
+impl Silence {
+    /// Begins when the link went.
+    pub(super) fn new(gone: Instant) -> Self {
+        Self {
+            since: gone,
+            up: Duration::ZERO,
+        }
+    }
+
+    /// Returns that of a link that is `gone` again and has been `up` since then: the same one, unless it has seemed to be up for
+    /// as long as an idle peer is woken.
+    pub(crate) fn again(self, up: Instant, gone: Instant) -> Self {
+        let up = self.up + gone.saturating_duration_since(up);
+        if up < RECENTLY {
+            Self { up, ..self }
+        } else {
+            Self::new(gone)
+        }
+    }
+}
+
 /// A leg that has received nothing since its link went, and something shortly before that.
 pub(super) struct Waiting<'l> {
     live: &'l LiveLeg,
@@ -45,12 +75,12 @@ pub(super) struct Waiting<'l> {
 }
 
 impl<'l> Waiting<'l> {
-    /// Returns it if it is one, after an outage that took so long.
-    pub(super) fn of(live: &'l LiveLeg, outage: Duration) -> Option<Self> {
+    /// Returns it if it is one, after an outage that took so long, and a `silence` that may have begun with an earlier one.
+    pub(super) fn of(live: &'l LiveLeg, outage: Duration, silence: Duration) -> Option<Self> {
         let info = info(live)?;
         let earliest = outage.saturating_sub(info.rtt + MARGIN);
-        let latest = outage + RECENTLY;
-        let doublings = doublings(outage);
+        let latest = silence + RECENTLY;
+        let doublings = doublings(silence.min(info.since_data).max(outage));
         let is_one = doublings > 0 && (earliest..latest).contains(&info.since_data);
         is_one.then_some(Self {
             live,
@@ -116,6 +146,18 @@ fn wake(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_link_that_seems_to_be_up_for_moments_is_silent_all_the_time() {
+        let begun = Instant::now();
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        let silence = Silence::new(begun).again(at(600), at(610));
+        assert_eq!(silence.since, begun);
+        let silence = silence.again(at(620), at(639));
+        assert_eq!(silence.since, begun);
+        // Half a minute in all.
+        assert_eq!(silence.again(at(640), at(641)).since, at(641));
+    }
 
     #[test]
     fn a_timer_is_doubled_as_often_as_there_is_time() {

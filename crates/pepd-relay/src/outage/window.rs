@@ -253,14 +253,14 @@ pub(crate) fn settle(fd: BorrowedFd<'_>, leg: &Leg, control: &str) -> io::Result
         // It keeps to a rate in any case.
         return Ok(());
     }
-    let own = match leg.control() {
-        // What it has may be what its leg had when it began.
-        _ if has != control.as_bytes() => has.clone(),
-        Some(own) => own.as_bytes().to_vec(),
-        None => {
-            let another = NewSocket::new(socket.domain()?, Type::STREAM, None)?;
-            name(another.tcp_congestion()?)
-        }
+    // What it has may be what its leg had when it began.
+    let own = if has != control.as_bytes() {
+        has.clone()
+    } else if let Some(own) = leg.control() {
+        own.as_bytes().to_vec()
+    } else {
+        let another = NewSocket::new(socket.domain()?, Type::STREAM, None)?;
+        name(another.tcp_congestion()?)
     };
     let rate = leg.rate.map_or(NO_RATE, |rate| rate.bytes_per_second());
     let is_paced = sockopt::max_pacing_rate(fd)? != rate;

@@ -24,6 +24,9 @@ const PART: Duration = Duration::from_secs(30);
 /// new, and nobody may be there to end it.
 const MOST: usize = 4096;
 
+/// The seconds of which is kept what arrived in them.
+const LAST: usize = 60;
+
 /// The busy seconds of a part whose rates are kept: more than there are, unless seconds are ended too often.
 const MOST_RATES: usize = 64;
 
@@ -61,6 +64,8 @@ struct State {
     parts: VecDeque<Part>,
     /// When the last seconds ended, how long they were, and the bytes sent in them.
     seconds: VecDeque<(Instant, Duration, u64)>,
+    /// The same of the last ones in which its link was up, and the bytes that arrived in them.
+    delivered: VecDeque<(Instant, Duration, u64)>,
     history: History,
 }
 
@@ -69,6 +74,7 @@ struct State {
 struct Running {
     sent: u64,
     resent: u64,
+    delivered: u64,
     rtts: Vec<(f64, f64)>,
     least: Option<f64>,
     is_backlogged: bool,
@@ -103,6 +109,7 @@ impl LegMeter {
                 busy: 0.0,
                 parts: VecDeque::new(),
                 seconds: VecDeque::new(),
+                delivered: VecDeque::new(),
                 history: History::default(),
             }),
         }
@@ -120,6 +127,7 @@ impl LegMeter {
         let running = &mut state.running;
         running.sent += look.sent;
         running.resent += look.resent;
+        running.delivered += look.delivered;
         running.is_backlogged |= look.is_backlogged;
         running.least = least(running.least, look.least.filter(|_| look.sent > 0));
         if let Some(rtt) = look.rtt.filter(|_| running.rtts.len() < MOST) {
@@ -150,9 +158,9 @@ impl LegMeter {
             part.carry(running.sent.saturating_sub(running.resent), seconds);
             state.busy += seconds;
         }
-        state.seconds.push_back((now, span, running.sent));
-        while state.seconds.len() > 10 {
-            state.seconds.pop_front();
+        keep(&mut state.seconds, (now, span, running.sent), 10);
+        if !facts.was_gone {
+            keep(&mut state.delivered, (now, span, running.delivered), LAST);
         }
         if running.sent == 0 && facts.path.is_none() {
             return;
@@ -208,6 +216,20 @@ impl LegMeter {
             }),
             carried,
         }
+    }
+
+    /// Returns the bytes a second that arrived in the two seconds, one after the other, in which it was most, of the last sixty
+    /// in which its link was up; none if nothing did. In one of them what had waited behind a loss may be acknowledged, too.
+    pub(super) fn most_delivered(&self) -> Option<f64> {
+        let state = self.lock();
+        let seconds = state.delivered.iter();
+        let pairs = seconds.clone().zip(seconds.skip(1));
+        let rates = pairs.filter_map(|(first, (ended, span, bytes))| {
+            let time = first.1 + *span;
+            let follows = *ended - *span == first.0;
+            follows.then(|| float(first.2 + bytes) / time.as_secs_f64().max(0.001))
+        });
+        rates.reduce(f64::max).filter(|most| *most > 0.0)
     }
 
     pub(super) fn history(&self, step: HistoryStep, since: f64) -> LegHistory {
@@ -278,6 +300,18 @@ impl State {
         self.parts
             .iter()
             .fold(None, |all, part| least(all, part.least))
+    }
+}
+
+/// Keeps a second, and no more than so many.
+fn keep(
+    seconds: &mut VecDeque<(Instant, Duration, u64)>,
+    second: (Instant, Duration, u64),
+    most: usize,
+) {
+    seconds.push_back(second);
+    while seconds.len() > most {
+        seconds.pop_front();
     }
 }
 

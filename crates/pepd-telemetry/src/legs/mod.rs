@@ -78,6 +78,12 @@ impl Legs {
         Some(leg.history(step, since))
     }
 
+    /// Returns what arrived over one lately, at most, in bytes a second; none if nothing did.
+    pub(crate) fn most_delivered(&self, name: &str) -> Option<f64> {
+        let leg = self.lock().get(name).cloned()?;
+        leg.most_delivered()
+    }
+
     fn all(&self) -> Vec<Arc<LegMeter>> {
         self.lock().values().cloned().collect()
     }

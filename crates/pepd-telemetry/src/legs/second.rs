@@ -10,6 +10,8 @@ pub(crate) struct LegLook {
     /// Bytes sent between them, and those of them that were sent again.
     pub(super) sent: u64,
     pub(super) resent: u64,
+    /// Bytes that have arrived, about: of full segments.
+    pub(super) delivered: u64,
     /// The round trip, and by how much it is longer than the connection's least, in seconds; none if
     /// nothing was sent, since it is of long ago then.
     pub(super) rtt: Option<(f64, f64)>,
@@ -40,6 +42,8 @@ impl LegLook {
             now.saturating_sub(last)
         };
         let sent = bytes(|tcp| tcp.sent_bytes);
+        let segments = |tcp: &TcpFigures| tcp.delivered_segments.unwrap_or(0);
+        let delivered = segments(&after).wrapping_sub(segments(&before));
         let part = |of: fn(&TcpFigures) -> Option<f64>| {
             let passed = of(&after)? - of(&before).unwrap_or(0.0);
             Some(passed / span.as_secs_f64().max(0.001))
@@ -54,6 +58,7 @@ impl LegLook {
         Self {
             sent,
             resent: bytes(|tcp| tcp.retransmitted_bytes),
+            delivered: u64::from(delivered) * u64::from(after.mss),
             rtt: (sent > 0 && after.rtt > 0.0)
                 .then(|| (after.rtt, (after.rtt - least.unwrap_or(after.rtt)).max(0.0))),
             least: least.or((after.rtt > 0.0).then_some(after.rtt)),

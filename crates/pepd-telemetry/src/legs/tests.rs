@@ -14,6 +14,7 @@ fn figures(seconds: u64, rtt: f64) -> TcpFigures {
         mss: 1448,
         sent_bytes: Some(seconds * 1_000_000),
         retransmitted_bytes: Some(seconds * 10_000),
+        delivered_segments: u32::try_from(seconds * 600).ok(),
         busy: Some(time),
         receive_window_limited: Some(0.0),
         ..TcpFigures::default()
@@ -151,6 +152,28 @@ fn a_leg_whose_link_is_gone_is_not_busy() {
     };
     leg.second(&[again], LegSecondFacts::default());
     assert_eq!(leg.state().carried, None);
+}
+
+/// What its queue takes is sent, and has not arrived.
+#[test]
+fn what_a_leg_carries_is_what_arrived_while_its_link_was_up() {
+    let mut leg = Leg::new();
+    let most = |leg: &Leg| leg.legs.most_delivered("radio");
+    leg.second(&[look(0, 0.5, 5000)], LegSecondFacts::default());
+    assert_eq!(most(&leg), None, "a second is not enough");
+    leg.second(&[look(1, 0.5, 5000); 2], LegSecondFacts::default());
+    assert_eq!(most(&leg), Some(1.5 * 600.0 * 1448.0));
+    let gone = LegSecondFacts {
+        was_gone: true,
+        ..LegSecondFacts::default()
+    };
+    (0..100).for_each(|_| leg.second(&[look(2, 0.5, 5000); 9], gone));
+    leg.second(&[look(3, 0.5, 5000); 9], LegSecondFacts::default());
+    assert_eq!(most(&leg), Some(1.5 * 600.0 * 1448.0), "no two together");
+    (0..60).for_each(|_| leg.second(&[look(4, 0.5, 5000)], LegSecondFacts::default()));
+    assert_eq!(most(&leg), Some(600.0 * 1448.0));
+    (0..60).for_each(|_| leg.second(&[], LegSecondFacts::default()));
+    assert_eq!(most(&leg), None);
 }
 
 #[test]

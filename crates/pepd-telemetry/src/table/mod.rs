@@ -246,6 +246,12 @@ impl FlowTable {
         self.legs.history(leg, step, since)
     }
 
+    /// Returns the bytes a second that arrived over a leg in the two seconds in which it was most, of the last sixty in
+    /// which its link was up; none if nothing did.
+    pub fn most_delivered(&self, leg: &str) -> Option<f64> {
+        self.legs.most_delivered(leg)
+    }
+
     fn all(&self) -> Vec<Arc<Flow>> {
         (0..self.shards.len())
             .flat_map(|shard| {

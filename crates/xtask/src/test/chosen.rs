@@ -103,6 +103,7 @@ pub const IN_VIRTUAL_TIME: &[&str] = &[
     "relay::phases::the_slow_leg Flow__Download Slow__Incoming",
     "weather::held_acks:: Family__V6 seconds_2_10 known_1_true",
     "weather::outage_lengths:: Gone__Both seconds_2_70",
+    "weather::outage_again:: case_1 up_4",
     "weather::outage_times::a_link case_2",
     "weather::outage_times::who_hardly Family__V6",
 ];
@@ -122,5 +123,6 @@ pub const IN_VIRTUAL_TIME_LONG: &[&str] = &[
     "weather::auto::",
     "weather::held_acks:: Family__V6",
     "weather::outage_lengths::",
+    "weather::outage_again::",
     "weather::outage_times::",
 ];
