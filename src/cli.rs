@@ -387,7 +387,8 @@ fn link_time(text: &str) -> Result<Duration, String> {
     let time = humantime::parse_duration(text).ok();
     let time = time.filter(|time| LinkReport::OUTAGE.contains(time));
     time.ok_or_else(|| {
-        "write a time with its unit, from 1ms up to 1day, such as 10s or 2min".to_owned()
+        "a link is gone for a millisecond at least, up to a day: write it with its unit, such as 10s or 2min"
+            .to_owned()
     })
 }
 
