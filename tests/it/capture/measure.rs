@@ -132,11 +132,9 @@ fn what_another_program_reads_is_measured_later() -> Result<()> {
     let config = World::config().replace("port = 7300\n", "port = 7300\nsplit = \"auto\"\n");
     let config = format!("{config}\n{}", world.admin());
     let daemon = Pepd::start(PEPD, world.hb(), &config)?;
-    ensure!(
-        daemon.log().contains("another program reads it"),
-        "{}",
-        daemon.log()
-    );
+    wait_until(LIMIT, "it says what is in its way", || {
+        daemon.log().contains("another program reads it")
+    })?;
     // A box that is too busy for a moment routes one.
     wait_until(LIMIT, "one is split", || {
         world

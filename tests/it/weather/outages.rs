@@ -516,19 +516,32 @@ fn who_is_probed_in_vain_meanwhile_is_not_given_up_afterwards(
     stage.finish()
 }
 
-/// Who is not there any more when the link is is given up: the time for that counts from then on.
+/// Who is not there any more when the link is is given up: the time for that counts from then on. So is who had no room when
+/// it went.
 #[rstest]
 fn who_is_gone_for_good_is_given_up_afterwards(
     #[values(Family::V4, Family::V6)] family: Family,
+    #[values("on", "persist")] kind: &str,
 ) -> Result<()> {
     require!(root, program("nft"), program("ss"));
-    let stage = open(Via::Pepd, "user_timeout = \"2s\"\n")?;
+    let stage = open(Via::Pepd, "user_timeout = \"10s\"\n")?;
     let pair = stage.world.pair(family)?;
     pair.exchange(10_000)?;
+    let timer = || timer(&stage.world, &pair.client, Side::Server);
+    if kind == "persist" {
+        pair.client.set_nonblocking(true)?;
+        wait_until(LIMIT, "nobody has any room", || {
+            while let Ok(1..) = (&pair.client).write(&[b'.'; 65_536]) {}
+            timer().is_ok_and(|timer| timer.is_some_and(|it| it.kind == kind))
+        })?;
+        pair.client.set_nonblocking(false)?;
+    }
     tell(&stage, "wan gone")?;
     Side::Server.lose(&stage.world)?;
-    send(&pair.client, &Pattern::new(7), 0, BYTES)?;
-    wait_for_doublings(|| timer(&stage.world, &pair.client, Side::Server), "on")?;
+    if kind == "on" {
+        send(&pair.client, &Pattern::new(7), 0, BYTES)?;
+    }
+    wait_for_doublings(timer, kind)?;
     tell(&stage, "wan up")?;
     pair.client.set_read_timeout(Some(LIMIT))?;
     let end = (&pair.client).read(&mut [0]).unwrap_err();

@@ -16,6 +16,7 @@ mod injector;
 mod limit;
 mod links;
 mod pace;
+mod recovery;
 mod segment;
 mod stalled;
 mod waiting;
@@ -39,6 +40,7 @@ use limit::Limits;
 pub(crate) use limit::settle as settle_limit;
 pub(crate) use links::{Links, Returns};
 use pace::Pace;
+use recovery::recover;
 use stalled::Stalled;
 pub(crate) use waiting::Silence;
 use waiting::Waiting;
@@ -69,12 +71,6 @@ const AGAIN: [Duration; 4] = [
 /// Those after which they are restarted once more if nothing at all had come by the time before: what said that the link is up
 /// may have said so before packets passed.
 const IF_SILENT: [Duration; 2] = [Duration::from_secs(6), Duration::from_secs(12)];
-
-/// The time for which the kernel waits for an acknowledgement of what it sends again (net.ipv4.tcp_retries2).
-const KERNELS_PATIENCE: Duration = Duration::from_millis(924_600);
-
-/// The interval at which those are looked at that have got their own user timeout not back.
-const RECOVERY: Duration = Duration::from_secs(1);
 
 /// Has no connection of the leg given up, for as long as this runs.
 pub(crate) async fn endure(context: Arc<Context>, leg: Arc<str>) {
@@ -346,34 +342,6 @@ fn said_rate(shared: &Shared, leg: &str) -> Option<u64> {
     // What the operator says holds, then what the link says of itself.
     let rate = given.or_else(|| shared.links.rate(leg))?;
     Some(rate.bytes_per_second() / shared.workers as u64)
-}
-
-/// Gives each its user timeout back, once something has been acknowledged again, or that time has
-/// passed with the link up: earlier the kernel would count the outage, and give it up. Without one it would
-/// count the probes of an idle one that the outage has swallowed, and end it with the next, or what it has
-/// sent again, for its own patience.
-async fn recover(shared: &Shared, leg: &str, mut legs: Vec<LiveLeg>, up_since: Instant) {
-    while !legs.is_empty() {
-        let settings = shared.settings.load_full();
-        let of_leg = settings.leg_named(leg);
-        let user_timeout = of_leg.and_then(|leg| leg.user_timeout);
-        // Within twice that an idle one has been probed again, and has answered.
-        let probed = of_leg.map_or(Duration::ZERO, |leg| 2 * leg.keepalive.interval);
-        legs.retain(|live| {
-            // Whether what it has sent, or what has probed it, was not acknowledged.
-            let patience = match info(live) {
-                Some(info) if info.timeouts > 0 => user_timeout.unwrap_or(KERNELS_PATIENCE),
-                Some(info) if info.probes > 0 => user_timeout.unwrap_or_default().max(probed),
-                _ => Duration::ZERO,
-            };
-            let waits = up_since.elapsed() < patience;
-            if !waits {
-                set_user_timeout(live, user_timeout);
-            }
-            waits
-        });
-        tokio::time::sleep(RECOVERY).await;
-    }
 }
 
 /// Returns the figures of a leg's socket, while it is open.
