@@ -325,12 +325,12 @@ impl LinkTask {
 
     /// Looks at the leg, whose link is `gone` since then.
     fn look(&self, context: &Context, leg: &str, gone: Instant) -> outage::Before {
-        let mut before = outage::Before::look(context, leg, gone, self.earlier());
-        let last = self.last.as_ref();
-        let now = self.before.as_ref().map(|before| before.silence);
-        let silence = now.or(last.map(|(up, before)| before.silence.again(*up, gone)));
-        before.silence = silence.unwrap_or(before.silence);
-        before
+        let silence = match (&self.before, &self.last) {
+            (Some(before), _) => before.silence,
+            (None, Some((up, before))) => before.silence.again(*up, gone),
+            (None, None) => outage::Silence::new(gone),
+        };
+        outage::Before::look(context, leg, (gone, silence), self.earlier())
     }
 
     /// Has a task look after them, in the place of the one before.

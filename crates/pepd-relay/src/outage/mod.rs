@@ -68,6 +68,8 @@ const AGAIN: [Duration; 4] = [
     Duration::from_millis(2700),
 ];
 
+const LAST_AGAIN: Duration = AGAIN[AGAIN.len() - 1];
+
 /// Those after which they are restarted once more if nothing at all had come by the time before: what said that the link is up
 /// may have said so before packets passed.
 const IF_SILENT: [Duration; 2] = [Duration::from_secs(6), Duration::from_secs(12)];
@@ -109,12 +111,12 @@ pub(crate) struct Before {
 pub(crate) const SAYS_NOTHING: Duration = Duration::from_secs(3);
 
 impl Before {
-    /// Looks at the leg, whose link is `gone` since then, or was about to go when it was looked at `earlier`, or was gone
-    /// a moment before.
+    /// Looks at the leg, whose link is `gone` since then, and may be silent for longer, or was about to go when it was looked at
+    /// `earlier`, or was gone a moment before.
     pub(crate) fn look(
         context: &Context,
         leg: &str,
-        gone: Instant,
+        (gone, silence): (Instant, Silence),
         earlier: Option<&Self>,
     ) -> Self {
         let legs = context.shared.flows.legs(context.index, leg);
@@ -125,16 +127,11 @@ impl Before {
         });
         let delivered: HashMap<_, _> = rates.collect();
         let shared = &context.shared;
-        #[allow(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a rate of bytes is a number that fits, and is not below 0"
-        )]
-        let carried = shared.flows.most_delivered(leg).map(|rate| rate as u64);
-        let carried = earlier.and_then(|it| it.carried).max(carried);
+        let lately = shared.flows.most_delivered(leg);
+        let carried = earlier.and_then(|it| it.carried).max(lately);
         let before = Self {
             gone,
-            silence: Silence::new(gone),
+            silence,
             delivered: Arc::new(delivered),
             carried,
         };
@@ -213,7 +210,8 @@ async fn go_on(context: &Context, leg: &str, before: &Before, legs: &[LiveLeg], 
             break;
         }
         answers.await_until(up_since + again, &mut pace).await;
-        heard = legs.iter().any(|live| is_heard(live, up_since));
+        // Thousands are not looked at before the first of them goes on.
+        heard = again >= LAST_AGAIN && legs.iter().any(|live| is_heard(live, up_since));
         stalled.retain(Stalled::is_stalled);
         for one in stalled.iter().filter(|one| is_due(&one.info, again)) {
             // One that is opened sends two or three more soon.

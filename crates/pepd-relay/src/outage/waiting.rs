@@ -46,7 +46,7 @@ pub(crate) struct Silence {
 
 impl Silence {
     /// Begins when the link went.
-    pub(super) fn new(gone: Instant) -> Self {
+    pub(crate) fn new(gone: Instant) -> Self {
         Self {
             since: gone,
             up: Duration::ZERO,

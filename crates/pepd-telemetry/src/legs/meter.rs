@@ -220,16 +220,17 @@ impl LegMeter {
 
     /// Returns the bytes a second that arrived in the two seconds, one after the other, in which it was most, of the last sixty
     /// in which its link was up; none if nothing did. In one of them what had waited behind a loss may be acknowledged, too.
-    pub(super) fn most_delivered(&self) -> Option<f64> {
+    pub(super) fn most_delivered(&self) -> Option<u64> {
         let state = self.lock();
         let seconds = state.delivered.iter();
         let pairs = seconds.clone().zip(seconds.skip(1));
         let rates = pairs.filter_map(|(first, (ended, span, bytes))| {
-            let time = first.1 + *span;
             let follows = *ended - *span == first.0;
-            follows.then(|| float(first.2 + bytes) / time.as_secs_f64().max(0.001))
+            let nanoseconds = (first.1 + *span).as_nanos();
+            let rate = (u128::from(first.2 + bytes) * 1_000_000_000).checked_div(nanoseconds)?;
+            u64::try_from(rate).ok().filter(|_| follows)
         });
-        rates.reduce(f64::max).filter(|most| *most > 0.0)
+        rates.max().filter(|most| *most > 0)
     }
 
     pub(super) fn history(&self, step: HistoryStep, since: f64) -> LegHistory {

@@ -79,7 +79,7 @@ impl Legs {
     }
 
     /// Returns what arrived over one lately, at most, in bytes a second; none if nothing did.
-    pub(crate) fn most_delivered(&self, name: &str) -> Option<f64> {
+    pub(crate) fn most_delivered(&self, name: &str) -> Option<u64> {
         let leg = self.lock().get(name).cloned()?;
         leg.most_delivered()
     }

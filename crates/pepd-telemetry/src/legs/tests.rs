@@ -162,16 +162,16 @@ fn what_a_leg_carries_is_what_arrived_while_its_link_was_up() {
     leg.second(&[look(0, 0.5, 5000)], LegSecondFacts::default());
     assert_eq!(most(&leg), None, "a second is not enough");
     leg.second(&[look(1, 0.5, 5000); 2], LegSecondFacts::default());
-    assert_eq!(most(&leg), Some(1.5 * 600.0 * 1448.0));
+    assert_eq!(most(&leg), Some(3 * 600 * 1448 / 2));
     let gone = LegSecondFacts {
         was_gone: true,
         ..LegSecondFacts::default()
     };
     (0..100).for_each(|_| leg.second(&[look(2, 0.5, 5000); 9], gone));
     leg.second(&[look(3, 0.5, 5000); 9], LegSecondFacts::default());
-    assert_eq!(most(&leg), Some(1.5 * 600.0 * 1448.0), "no two together");
+    assert_eq!(most(&leg), Some(3 * 600 * 1448 / 2), "no two together");
     (0..60).for_each(|_| leg.second(&[look(4, 0.5, 5000)], LegSecondFacts::default()));
-    assert_eq!(most(&leg), Some(600.0 * 1448.0));
+    assert_eq!(most(&leg), Some(600 * 1448));
     (0..60).for_each(|_| leg.second(&[], LegSecondFacts::default()));
     assert_eq!(most(&leg), None);
 }

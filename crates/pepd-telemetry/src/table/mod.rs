@@ -248,7 +248,7 @@ impl FlowTable {
 
     /// Returns the bytes a second that arrived over a leg in the two seconds in which it was most, of the last sixty in
     /// which its link was up; none if nothing did.
-    pub fn most_delivered(&self, leg: &str) -> Option<f64> {
+    pub fn most_delivered(&self, leg: &str) -> Option<u64> {
         self.legs.most_delivered(leg)
     }
 
