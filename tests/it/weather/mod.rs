@@ -12,6 +12,7 @@ mod links;
 mod outage_again;
 mod outage_echoes;
 mod outage_lengths;
+mod outage_patience;
 mod outage_times;
 mod outages;
 mod soak;

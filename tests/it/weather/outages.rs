@@ -3,8 +3,7 @@
 
 use std::fmt;
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::os::fd::AsFd as _;
+use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,10 +16,10 @@ use super::{LOSE, RESTORE};
 use crate::harness::{LIMIT, PEPD};
 
 /// What is under way when the link goes.
-const BYTES: u64 = 16 * 1024;
+pub(super) const BYTES: u64 = 16 * 1024;
 
 /// The doublings that an outage has to cause, for the kernel to wait for some seconds more.
-const DOUBLINGS: u32 = 5;
+pub(super) const DOUBLINGS: u32 = 5;
 
 /// The side of the box that has the outage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,9 +75,9 @@ impl Side {
 /// A socket's timer, as `ss` shows it.
 #[derive(Debug, PartialEq)]
 pub(super) struct Timer {
-    kind: String,
+    pub(super) kind: String,
     pub(super) left: Duration,
-    doublings: u32,
+    pub(super) doublings: u32,
 }
 
 /// Returns the timer of the box's socket towards a side of a client's connection, if one runs.
@@ -142,40 +141,6 @@ pub(super) fn wait_for_doublings(
     last.context("a timer")
 }
 
-/// Where the kernel has such a limit, a leg is not left alone for longer; where it has none, the start
-/// says so.
-#[rstest]
-fn a_timer_is_doubled_only_so_far(#[values(Family::V4, Family::V6)] family: Family) -> Result<()> {
-    require!(root, program("nft"), program("ss"));
-    let limited = World::config().replace("[leg.wan]", "[leg.wan]\nrto_max = \"1s\"");
-    let stage = Stage::with_config(PEPD, &limited)?;
-    let pair = stage.world.pair(family)?;
-    pair.exchange(1000)?;
-    let has_limit = pepd_sys::sockopt::rto_max(pair.client.as_fd()).is_ok();
-    let log = stage.pepd.as_ref().context("the daemon")?.log();
-    assert_eq!(
-        log.contains("option=\"TCP_RTO_MAX_MS\""),
-        !has_limit,
-        "{log}"
-    );
-    if has_limit {
-        Side::Server.lose(&stage.world)?;
-        send(&pair.client, &Pattern::new(1), 0, BYTES)?;
-        let mut last = None;
-        // Without the limit it would wait for six seconds then, and the next time for twelve.
-        wait_until(LIMIT, "five times it has had no answer", || {
-            last = timer(&stage.world, &pair.client, Side::Server)
-                .ok()
-                .flatten();
-            last.as_ref()
-                .is_some_and(|timer| timer.doublings >= DOUBLINGS)
-        })?;
-        let last = last.context("a timer")?;
-        assert!(last.left <= Duration::from_secs(1), "{last:?}");
-    }
-    stage.finish()
-}
-
 /// Asks the daemon, or tells it something.
 pub(super) fn ask(stage: &Stage, words: impl fmt::Display) -> Result<String> {
     let pepd = stage.pepd.as_ref().context("the daemon")?;
@@ -215,6 +180,23 @@ pub(super) fn towards(pair: &Pair, side: Side) -> (&TcpStream, &TcpStream) {
         Side::Client => (&pair.server, &pair.client),
         Side::Server => (&pair.client, &pair.server),
     }
+}
+
+/// Sends until nobody has any room any more; returns the bytes that it has sent.
+pub(super) fn fill(
+    mut from: &TcpStream,
+    pattern: &Pattern,
+    is_full: impl Fn() -> bool,
+) -> Result<u64> {
+    from.set_nonblocking(true)?;
+    let mut sent = 0;
+    wait_until(LIMIT, "nobody has any room", || {
+        while let Ok(some @ 1..) = from.write(pattern.piece(sent, 65_536)) {
+            sent += some as u64;
+        }
+        is_full()
+    })?;
+    Ok(sent)
 }
 
 /// What the kernel would have waited for some seconds more is there at once.
@@ -387,12 +369,7 @@ fn a_peer_that_had_no_room_is_asked_again(
     let pair = world.pair(family)?;
     let (side, pattern) = (Side::Server, Pattern::new(9));
     let (from, to) = towards(&pair, side);
-    from.set_nonblocking(true)?;
-    let mut sent = 0;
-    wait_until(LIMIT, "nobody has any room", || {
-        while let Ok(some @ 1..) = (&mut &*from).write(pattern.piece(sent, 65_536)) {
-            sent += some as u64;
-        }
+    let sent = fill(from, &pattern, || {
         // And not for a moment only, until the peer's buffer has grown once more.
         let is_asking = |it: Timer| it.kind == "persist" && it.left > Duration::from_secs(1);
         timer(world, &pair.client, side).is_ok_and(|timer| timer.is_some_and(is_asking))
@@ -485,101 +462,5 @@ fn who_connects_meanwhile_is_refused_or_routed_if_that_is_asked_for(
     }
     tell(&stage, "wan up")?;
     assert!(world.probe(family)?.1);
-    stage.finish()
-}
-
-/// Who says nothing during an outage, and is probed in vain more often than would end a connection, is there
-/// afterwards.
-#[rstest]
-fn who_is_probed_in_vain_meanwhile_is_not_given_up_afterwards(
-    #[values(Family::V4, Family::V6)] family: Family,
-) -> Result<()> {
-    require!(root, program("nft"), program("ss"));
-    let stage = open(
-        Via::Pepd,
-        "keepalive = { idle = \"1s\", interval = \"1s\", count = 2 }\n",
-    )?;
-    let pair = stage.world.pair(family)?;
-    pair.exchange(10_000)?;
-    tell(&stage, "wan gone")?;
-    Side::Server.lose(&stage.world)?;
-    let probes = || {
-        let timer = timer(&stage.world, &pair.client, Side::Server).ok()??;
-        (timer.kind == "keepalive").then_some(timer.doublings)
-    };
-    wait_until(LIMIT, "more probes than would do", || probes() > Some(3))?;
-    Side::Server.restore(&stage.world)?;
-    tell(&stage, "wan up")?;
-    // With the next one that is sent.
-    wait_until(LIMIT, "an answer", || probes() == Some(0))?;
-    pair.exchange(10_000)?;
-    stage.finish()
-}
-
-/// Who is not there any more when the link is is given up: the time for that counts from then on. So is who had no room when
-/// it went.
-#[rstest]
-fn who_is_gone_for_good_is_given_up_afterwards(
-    #[values(Family::V4, Family::V6)] family: Family,
-    #[values("on", "persist")] kind: &str,
-) -> Result<()> {
-    require!(root, program("nft"), program("ss"));
-    let stage = open(Via::Pepd, "user_timeout = \"10s\"\n")?;
-    let pair = stage.world.pair(family)?;
-    pair.exchange(10_000)?;
-    let timer = || timer(&stage.world, &pair.client, Side::Server);
-    if kind == "persist" {
-        pair.client.set_nonblocking(true)?;
-        wait_until(LIMIT, "nobody has any room", || {
-            while let Ok(1..) = (&pair.client).write(&[b'.'; 65_536]) {}
-            timer().is_ok_and(|timer| timer.is_some_and(|it| it.kind == kind))
-        })?;
-        pair.client.set_nonblocking(false)?;
-    }
-    tell(&stage, "wan gone")?;
-    Side::Server.lose(&stage.world)?;
-    if kind == "on" {
-        send(&pair.client, &Pattern::new(7), 0, BYTES)?;
-    }
-    wait_for_doublings(timer, kind)?;
-    tell(&stage, "wan up")?;
-    pair.client.set_read_timeout(Some(LIMIT))?;
-    let end = (&pair.client).read(&mut [0]).unwrap_err();
-    assert_eq!(end.kind(), ErrorKind::ConnectionReset, "{end}");
-    Side::Server.restore(&stage.world)?;
-    stage.finish()
-}
-
-/// What is paced is sent again some milliseconds after its timer has expired, so that the kernel sees the time since then
-/// as less than nothing.
-#[rstest]
-fn what_is_paced_is_not_given_up(#[values(Family::V4, Family::V6)] family: Family) -> Result<()> {
-    require!(root, program("nft"), program("ss"));
-    let stage = open(Via::Pepd, "rate = \"480kbit\"\ninitial_window = 100\n")?;
-    // Else each segment puts off the timer while there are more to be sent.
-    let world = &stage.world;
-    world
-        .hb()
-        .sh("echo 0 > /proc/sys/net/ipv4/tcp_early_retrans")?;
-    let pair = world.pair(family)?;
-    pair.exchange(10_000)?;
-    tell(&stage, "wan gone")?;
-    Side::Server.lose(world)?;
-    let (pattern, bytes) = (Pattern::new(5), 300_000);
-    thread::scope(|scope| {
-        let sender = scope.spawn(|| send(&pair.client, &pattern, 0, bytes));
-        let goes_on = || {
-            let timer = || timer(world, &pair.client, Side::Server);
-            wait_for_doublings(timer, "on")?;
-            Side::Server.restore(world)?;
-            tell(&stage, "wan up")?;
-            receive_exactly(&pair.server, &pattern, 0, bytes)
-        };
-        let received = goes_on();
-        if received.is_err() {
-            pair.client.shutdown(Shutdown::Both)?;
-        }
-        received.and(sender.join().unwrap())
-    })?;
     stage.finish()
 }
