@@ -416,14 +416,19 @@ fn held(held: Option<&Held>) -> String {
     })
 }
 
-/// Says whether a link is there, and when it is thought to be again.
+/// Says whether a link is there, when it is thought to be again, and how many new connections wait for that.
 pub(super) fn link_state(link: &LinkState, state: &str, now: f64) -> String {
     let left = link.up_at.map(|at| format::seconds((at - now).max(0.0)));
-    match (left, link.flaps) {
-        (None, _) => state.to_owned(),
-        (Some(left), false) => format!("{state}, up in {left}"),
-        (Some(left), true) => format!("{state}, flaps: up in {left}"),
-    }
+    let up = left.map(|left| match link.flaps {
+        false => format!("up in {left}"),
+        true => format!("flaps: up in {left}"),
+    });
+    let waiting = (link.waiting > 0).then(|| format!("{} waiting", format::count(link.waiting)));
+    let said: Vec<_> = [Some(state.to_owned()), up, waiting]
+        .into_iter()
+        .flatten()
+        .collect();
+    said.join(", ")
 }
 
 /// Names what told of a link last, and what tells of it otherwise, with what a modem says of it.

@@ -288,6 +288,7 @@ fn link() -> LinkState {
         flaps: false,
         since: Some(NOW - 740.0),
         changes: 2,
+        waiting: 0,
         modem: Some(ModemState {
             session: Some("192.0.2.10:854".to_owned()),
             sessions: 1,

@@ -304,7 +304,7 @@ impl Relay {
 
     /// Returns what tells it about links, for any thread.
     pub fn links(&self) -> LinkControl {
-        LinkControl::new(Arc::clone(&self.shared.links), &self.workers)
+        LinkControl::new(Arc::clone(&self.shared), &self.workers)
     }
 
     /// Returns an observer of it for any thread.
@@ -382,6 +382,11 @@ impl Observer {
     /// Returns the connections against their limits.
     pub fn admission(&self) -> &Admission {
         &self.shared.admission
+    }
+
+    /// Returns how many new connections by this leg wait for its link.
+    pub fn newcomers(&self, leg: &str) -> u64 {
+        self.shared.links.newcomers(leg)
     }
 
     /// Returns what connections may begin with, as far as that is learned, by leg and network.

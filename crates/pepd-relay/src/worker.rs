@@ -1,6 +1,6 @@
 //! A worker: a thread, its runtime, its listeners and its pipes.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use pepd_packet::Rate;
 use pepd_sys::nfqueue::Queue;
 use tokio::sync::mpsc::{
-    Sender, UnboundedReceiver, UnboundedSender, WeakUnboundedSender, unbounded_channel,
+    Sender, UnboundedReceiver, UnboundedSender, WeakUnboundedSender, channel, unbounded_channel,
 };
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -22,7 +22,7 @@ use crate::handshake::{expiry, queue};
 use crate::listener::Listener;
 use crate::moving::asked::{FreezeOrder, GoOn};
 use crate::moving::{Frozen, Stays};
-use crate::outage::{self, Links};
+use crate::outage::{LinkTasks, Went};
 use crate::pipe_pool::PipePool;
 use crate::remains::Share;
 use crate::runtime_thread;
@@ -38,7 +38,7 @@ enum Command {
     /// Read this queue from now on.
     ReadQueue(Queue),
     /// The link under the leg of this name is gone, since then.
-    LinkGone(Arc<str>, Instant),
+    LinkGone(Arc<str>, Went),
     /// It is back.
     LinkUp(Arc<str>),
     /// Freeze the connection with this id, if it is one of this worker's.
@@ -76,41 +76,47 @@ pub(crate) struct Worker {
 /// What the workers are told about the links under the legs, by whatever thread hears of them.
 #[derive(Clone, Debug)]
 pub struct LinkControl {
-    links: Arc<Links>,
+    shared: Arc<Shared>,
     workers: Vec<UnboundedSender<Command>>,
 }
 
 impl LinkControl {
     /// Takes the workers to tell.
-    pub(crate) fn new(links: Arc<Links>, workers: &[Worker]) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, workers: &[Worker]) -> Self {
         let workers = workers.iter().map(|worker| worker.commands.clone());
         Self {
-            links,
+            shared,
             workers: workers.collect(),
         }
     }
 
-    /// The link under the leg of this name is gone, `since` then: no connection of that leg is given up.
-    pub fn gone(&self, leg: &Arc<str>, since: Instant) {
-        self.links.gone(leg);
-        self.tell(|| Command::LinkGone(Arc::clone(leg), since));
+    /// The link under the leg of this name is gone, `since` then: no connection of that leg is given up. Of one that went
+    /// before this process was there it is known what it `carried` at most, in bytes a second, if anything did.
+    pub fn gone(&self, leg: &Arc<str>, since: Instant, carried: Option<u64>) {
+        self.shared.links.gone(leg);
+        self.tell(|| Command::LinkGone(Arc::clone(leg), Went { since, carried }));
+    }
+
+    /// Returns what arrived over it in the best two seconds of the last minute in which it was up, in bytes a second.
+    pub fn carried(&self, leg: &str) -> Option<u64> {
+        self.shared.flows.most_delivered(leg)
     }
 
     /// It is back: the connections of that leg go on at once.
     pub fn up(&self, leg: &Arc<str>) {
-        self.links.up(leg);
+        self.shared.links.up(leg);
         self.tell(|| Command::LinkUp(Arc::clone(leg)));
     }
 
     /// It says how fast it is: at that rate its connections begin again where the leg has none of its
     /// own. None if it does not say any more.
     pub fn set_rate(&self, leg: &Arc<str>, rate: Option<Rate>) {
-        self.links.set_rate(leg, rate);
+        self.shared.links.set_rate(leg, rate);
     }
 
-    /// Returns what the leg's connections delivered when its link went, all together: as fast they go on.
-    pub fn delivered(&self, leg: &str) -> Rate {
-        Rate(self.links.noted(leg).saturating_mul(8))
+    /// Returns what the leg's connections claim of its link, all together: at most so fast they go on.
+    pub fn claimed(&self, leg: &str) -> Rate {
+        Rate(self.shared.links.noted(leg).saturating_mul(8))
     }
 
     fn tell(&self, command: impl Fn() -> Command) {
@@ -230,7 +236,8 @@ async fn run(
 ) {
     // First of all: they have waited.
     let connections = std::mem::take(&mut share.connections);
-    let going_on = connection::go_on_with_all(Arc::clone(&context), connections);
+    let (begins, all_begun) = channel(1);
+    let going_on = connection::go_on_with_all(Arc::clone(&context), connections, begins);
     tokio::spawn(essential(going_on));
     accept::serve_all(&context, std::mem::take(&mut share.clients));
     tokio::spawn(essential(async move {
@@ -247,7 +254,7 @@ async fn run(
     let mut accepting = accept_on(&context, listeners);
     let mut retiring: VecDeque<AbortHandle> = VecDeque::new();
     let mut reading = JoinSet::new();
-    let mut links: HashMap<Arc<str>, LinkTask> = HashMap::new();
+    let mut links = LinkTasks::new(all_begun);
     loop {
         let Some(command) = inbox.recv().await else {
             // The process is about to end, and not as it was asked to: the connections go on until it
@@ -271,20 +278,8 @@ async fn run(
                 let read = queue::read(Arc::clone(&context), Arc::new(queue));
                 reading.spawn(essential(read));
             }
-            Command::LinkGone(leg, since) => {
-                let link = links.entry(Arc::clone(&leg)).or_default();
-                let before = link.look(&context, &leg, since);
-                link.enter(outage::endure(Arc::clone(&context), leg), Some(before));
-            }
-            Command::LinkUp(leg) => {
-                let link = links.entry(Arc::clone(&leg)).or_default();
-                // A link that was up has nothing to restart.
-                if let Some(before) = link.before.take() {
-                    link.last = Some((Instant::now(), before.clone()));
-                    let restarted = outage::restart(Arc::clone(&context), leg, before);
-                    link.enter(restarted, None);
-                }
-            }
+            Command::LinkGone(leg, went) => links.gone(&context, leg, went).await,
+            Command::LinkUp(leg) => links.up(&context, leg).await,
             Command::Freeze(id, order) => freeze(&context, id, order),
             Command::GoOn(connection) => go_on(&context, *connection),
             Command::Quit => return,
@@ -302,47 +297,4 @@ fn freeze(context: &Context, id: u64, order: FreezeOrder) {
 /// Goes on with a connection that has been thawed, or has come from another box.
 fn go_on(context: &Arc<Context>, connection: FoundConnection) {
     tokio::spawn(connection::go_on(Arc::clone(context), connection));
-}
-
-/// What a worker does about the link under a leg.
-#[derive(Debug, Default)]
-struct LinkTask {
-    /// What looks after the leg's connections now.
-    task: Option<AbortHandle>,
-    /// How it was when the link went; none while it is up.
-    before: Option<outage::Before>,
-    /// When it was up again, and how it had been.
-    last: Option<(Instant, outage::Before)>,
-}
-
-impl LinkTask {
-    /// Returns how it was before, while the leg itself says nothing of that.
-    fn earlier(&self) -> Option<&outage::Before> {
-        let last = self.last.as_ref();
-        let last = last.filter(|(up, _)| up.elapsed() < outage::SAYS_NOTHING);
-        self.before.as_ref().or(last.map(|(_, before)| before))
-    }
-
-    /// Looks at the leg, whose link is `gone` since then.
-    fn look(&self, context: &Context, leg: &str, gone: Instant) -> outage::Before {
-        let silence = match (&self.before, &self.last) {
-            (Some(before), _) => before.silence,
-            (None, Some((up, before))) => before.silence.again(*up, gone),
-            (None, None) => outage::Silence::new(gone),
-        };
-        outage::Before::look(context, leg, (gone, silence), self.earlier())
-    }
-
-    /// Has a task look after them, in the place of the one before.
-    fn enter(
-        &mut self,
-        task: impl Future<Output = ()> + 'static + Send,
-        before: Option<outage::Before>,
-    ) {
-        let task = tokio::spawn(essential(task)).abort_handle();
-        if let Some(before) = self.task.replace(task) {
-            before.abort();
-        }
-        self.before = before;
-    }
 }

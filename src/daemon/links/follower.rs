@@ -170,12 +170,12 @@ impl Follower {
         match (link.record.state(), link.back) {
             (State::GoingDown | State::Gone, _) => {
                 tracing::warn!(leg = name, "the link is still gone");
-                self.relay.gone(leg, gone);
+                self.relay.gone(leg, gone, link.carried);
             }
             // Its connections were being restarted, and some may not have got back what they had before.
             (State::Up, Some(back)) if back.elapsed() < RESTARTED_FOR + patience => {
                 tracing::info!(leg = name, "the link has been up for a moment");
-                self.relay.gone(leg, gone);
+                self.relay.gone(leg, gone, link.carried);
                 self.relay.up(leg);
             }
             (State::Up, _) => {}
@@ -325,6 +325,9 @@ impl Follower {
     fn enter(&mut self, leg: &Arc<str>, state: State, by: &str) {
         if let Some(link) = self.legs.get_mut(leg) {
             link.enter(state, by, SystemTime::now());
+            if state != State::Up {
+                link.carried = self.relay.carried(leg);
+            }
         }
         // Before the relay does anything about it.
         self.notes.note(&self.legs);
@@ -343,11 +346,11 @@ impl Follower {
             }
             State::GoingDown => {
                 tracing::info!(leg = leg_name, by, "the link is about to go");
-                self.relay.gone(leg, gone);
+                self.relay.gone(leg, gone, None);
             }
             State::Gone => {
                 tracing::warn!(leg = leg_name, by, "the link is gone");
-                self.relay.gone(leg, gone);
+                self.relay.gone(leg, gone, None);
             }
         }
     }
@@ -364,7 +367,7 @@ impl Follower {
                     _ => None,
                 };
                 let said = said.and_then(|said| said.metrics.transmit.map(Rate));
-                let split = self.relay.delivered(leg);
+                let split = self.relay.claimed(leg);
                 Report::Up(link.rate.or(said).map(|rate| beside(rate, split)))
             }
             State::GoingDown => Report::GoingDown(left),

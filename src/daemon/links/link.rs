@@ -24,6 +24,8 @@ pub(super) struct Link {
     /// When it went last, or was about to, and when it came back.
     pub(super) gone: Option<Instant>,
     pub(super) back: Option<Instant>,
+    /// What it had carried at most when it went, in bytes a second.
+    pub(super) carried: Option<u64>,
 }
 
 /// The outages of a link that are kept for whoever looks at a flow's history.
@@ -41,6 +43,7 @@ impl Link {
             outages: VecDeque::new(),
             gone: None,
             back: None,
+            carried: None,
         }
     }
 
@@ -68,6 +71,7 @@ impl Link {
             up_at: self.record.deadline().map(|at| seconds(date + left(at))),
             flaps: self.record.flaps(),
             changes: self.changes,
+            waiting: 0,
             outages: self.outages.iter().copied().collect(),
         }
     }
@@ -76,6 +80,7 @@ impl Link {
     pub(super) fn go_on(&mut self, noted: NotedLink) {
         self.record = Record::found(noted.state, noted.up_at());
         (self.gone, self.back) = (noted.gone(), noted.back());
+        self.carried = noted.carried;
         self.since = noted.since;
         self.by = noted.by;
         self.changes = noted.changes;

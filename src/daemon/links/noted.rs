@@ -24,6 +24,9 @@ pub(super) struct NotedLink {
     gone: Option<Duration>,
     /// When it came back.
     back: Option<Duration>,
+    /// What it had carried when it went, in bytes a second.
+    #[serde(default)]
+    pub(super) carried: Option<u64>,
     /// When it is taken for up if nothing else is heard.
     up_at: Option<Duration>,
     /// When it changed last, in seconds since the Unix epoch.
@@ -39,6 +42,7 @@ impl NotedLink {
             state: link.record.state(),
             gone: link.gone.map(monotonic),
             back: link.back.map(monotonic),
+            carried: link.carried,
             up_at: link.record.deadline().map(monotonic),
             since: link.since,
             by: link.by.clone(),

@@ -33,6 +33,15 @@ pub(super) fn write(
             .iter()
             .map(|link| (vec![("leg", link.leg.as_str())], link.changes)),
     )?;
+    families.gauges(
+        &Family::new(
+            "pepd_link_waiting",
+            "New connections that wait until the link under a leg is there.",
+        ),
+        links
+            .iter()
+            .map(|link| (vec![("leg", link.leg.as_str())], float(link.waiting))),
+    )?;
     modems(families, links)?;
     if let Some(now) = &status.held {
         held(families, now)?;

@@ -27,6 +27,9 @@ pub struct LinkState {
     pub since: Option<f64>,
     /// Changes of the state since the start.
     pub changes: u64,
+    /// New connections that wait until it is there.
+    #[serde(default)]
+    pub waiting: u64,
     /// The modem that tells, where one does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modem: Option<ModemState>,

@@ -336,6 +336,7 @@ async fn open(
 ) -> Result<(Joined, bool), UpstreamError> {
     let (peer, destination) = parties;
     let register = UpstreamError::call(Call::EpollCtl);
+    let _newcomer = links.dial(&leg.name);
     let mut returns = links.wait();
     let mut connecting = connect(Ok(spare), peer, destination, leg, dscp).await?;
     let mut client = LegSocket::register(client).await.map_err(&register)?;

@@ -23,12 +23,14 @@ pub(crate) mod state;
 mod take_over;
 pub(crate) mod upstream;
 
+use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 
 use pepd_sys::clock;
+use tokio::sync::mpsc::Sender;
 
 use crate::limits::Permit;
 use crate::moving;
@@ -55,11 +57,21 @@ pub(crate) fn serve(context: Arc<Context>, accepted: Accepted) -> impl Future<Ou
 const TOGETHER: usize = 32;
 
 /// Goes on with all connections that another process has left, a few at a time: what has happened on those that
-/// go on is seen to in between.
-pub(crate) async fn go_on_with_all(context: Arc<Context>, found: Vec<FoundConnection>) {
+/// go on is seen to in between. When all of them are known nobody has `begins` any more.
+pub(crate) async fn go_on_with_all(
+    context: Arc<Context>,
+    found: Vec<FoundConnection>,
+    begins: Sender<Infallible>,
+) {
     let mut begun = 0;
     for found in found {
-        tokio::spawn(go_on(Arc::clone(&context), found));
+        let (taking_over, begins) = (take_over(Arc::clone(&context), found), begins.clone());
+        let beginning = Box::pin(async move {
+            let established = taking_over.await;
+            drop(begins);
+            established
+        });
+        tokio::spawn(carry(Arc::clone(&context), beginning));
         begun += 1;
         if begun % TOGETHER == 0 {
             // Until the others have had their turn, and the reactor.

@@ -75,6 +75,7 @@ async fn open_by_its_link(
         .leg_towards(syn.four_tuple.server.ip())
         .unwrap_or(&shared.unnamed_leg);
     let claimed_mark = settings.claimed_mark(leg);
+    let _newcomer = shared.links.dial(&leg.name);
     let mut returns = shared.links.wait();
     let patience = Instant::now() + leg.connect_timeout;
     loop {

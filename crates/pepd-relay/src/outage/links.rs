@@ -1,7 +1,7 @@
 //! Which links are gone, for whoever is about to use one, and those that come back, for whoever waits.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 use pepd_packet::Rate;
@@ -13,9 +13,11 @@ pub(crate) struct Links {
     gone: ArcSwap<HashSet<Arc<str>>>,
     /// How fast those are that say so.
     rates: ArcSwap<HashMap<Arc<str>, Rate>>,
-    /// What each worker's connections over a leg delivered when its link went, in bytes a second.
-    delivered: ArcSwap<HashMap<(Arc<str>, usize), u64>>,
+    /// What each worker's connections over a leg claim of its link, in bytes a second: when it went, and again when it is back.
+    claims: ArcSwap<HashMap<(Arc<str>, usize), u64>>,
     back: watch::Sender<Back>,
+    /// The dials that began while their leg's link was gone, and have no answer yet; no entry where there are none.
+    newcomers: Mutex<HashMap<Arc<str>, u64>>,
 }
 
 /// The links that have come back: each return has a number, and of each leg the last is known, since several may come
@@ -32,8 +34,9 @@ impl Links {
         Self {
             gone: ArcSwap::from_pointee(gone.unwrap_or_default()),
             rates: ArcSwap::default(),
-            delivered: ArcSwap::default(),
+            claims: ArcSwap::default(),
             back: watch::Sender::default(),
+            newcomers: Mutex::default(),
         }
     }
 
@@ -76,25 +79,47 @@ impl Links {
         self.rates.load().get(leg).copied()
     }
 
-    /// Notes what a worker's connections over it delivered when it went, in bytes a second.
+    /// Notes what a worker's connections over it claim of it, in bytes a second.
     pub(crate) fn note(&self, leg: &str, worker: usize, rate: u64) {
-        self.delivered.rcu(|delivered| {
-            let mut delivered = HashMap::clone(delivered);
-            delivered.insert((leg.into(), worker), rate);
-            delivered
+        self.claims.rcu(|claims| {
+            let mut claims = HashMap::clone(claims);
+            claims.insert((leg.into(), worker), rate);
+            claims
         });
     }
 
-    /// Returns what all workers' delivered together.
+    /// Returns what all workers' claim together.
     pub(crate) fn noted(&self, leg: &str) -> u64 {
-        let delivered = self.delivered.load();
-        let of_leg = delivered.iter().filter(|((it, _), _)| &**it == leg);
+        let claims = self.claims.load();
+        let of_leg = claims.iter().filter(|((it, _), _)| &**it == leg);
         of_leg.map(|(_, rate)| rate).sum()
     }
 
     /// Returns whether it is gone.
     pub(crate) fn is_gone(&self, leg: &str) -> bool {
         self.gone.load().contains(leg)
+    }
+
+    /// Counts a dial by this leg until what this returns is dropped; none where the link is there.
+    pub(crate) fn dial(&self, leg: &Arc<str>) -> Option<Newcomer<'_>> {
+        self.is_gone(leg).then(|| {
+            *self.counted().entry(Arc::clone(leg)).or_default() += 1;
+            Newcomer {
+                links: self,
+                leg: Arc::clone(leg),
+            }
+        })
+    }
+
+    /// Returns how many dials wait for its link.
+    pub(crate) fn newcomers(&self, leg: &str) -> u64 {
+        self.counted().get(leg).copied().unwrap_or_default()
+    }
+
+    fn counted(&self) -> MutexGuard<'_, HashMap<Arc<str>, u64>> {
+        self.newcomers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until it is not gone.
@@ -110,6 +135,25 @@ impl Links {
         let back = self.back.subscribe();
         let since = back.borrow().last;
         Returns { back, since }
+    }
+}
+
+/// A dial that began while its leg's link was gone.
+#[derive(Debug)]
+pub(crate) struct Newcomer<'l> {
+    links: &'l Links,
+    leg: Arc<str>,
+}
+
+impl Drop for Newcomer<'_> {
+    fn drop(&mut self) {
+        let mut counted = self.links.counted();
+        if let Some(count) = counted.get_mut(&self.leg) {
+            *count -= 1;
+            if *count == 0 {
+                counted.remove(&self.leg);
+            }
+        }
     }
 }
 
@@ -181,6 +225,20 @@ mod tests {
         assert_eq!(links.rate("radio"), None);
         // What was before is not waited for.
         assert!(links.wait().of("radio").now_or_never().is_none());
+    }
+
+    #[test]
+    fn who_dials_while_a_link_is_gone_is_counted() {
+        let links = Links::new(None);
+        let radio: Arc<str> = "radio".into();
+        assert!(links.dial(&radio).is_none());
+        links.gone(&radio);
+        let dials = [links.dial(&radio), links.dial(&radio)];
+        links.up(&radio);
+        assert_eq!((links.newcomers("radio"), links.newcomers("lan")), (2, 0));
+        drop(dials);
+        assert_eq!(links.newcomers("radio"), 0);
+        assert!(links.counted().is_empty());
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod pace;
 mod recovery;
 mod segment;
 mod stalled;
+mod tasks;
 mod waiting;
 mod window;
 
@@ -30,6 +31,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pepd_packet::{MarkValue, Rate};
+use pepd_sys::stream;
 use pepd_sys::tcp_info::{TcpInfo, tcp_info};
 use pepd_telemetry::{LiveLeg, Side};
 use socket2::{SockAddr, SockRef};
@@ -42,10 +44,10 @@ pub(crate) use links::{Links, Returns};
 use pace::Pace;
 use recovery::recover;
 use stalled::Stalled;
-pub(crate) use waiting::Silence;
-use waiting::Waiting;
+pub(crate) use tasks::{LinkTasks, Went};
+use waiting::{Silence, Waiting};
 pub(crate) use window::settle;
-use window::{Opener, Paced, Share};
+use window::{LEAST, Opener, Paced, Share};
 
 use crate::shared::{Context, Shared};
 
@@ -75,7 +77,7 @@ const LAST_AGAIN: Duration = AGAIN[AGAIN.len() - 1];
 const IF_SILENT: [Duration; 2] = [Duration::from_secs(6), Duration::from_secs(12)];
 
 /// Has no connection of the leg given up, for as long as this runs.
-pub(crate) async fn endure(context: Arc<Context>, leg: Arc<str>) {
+async fn endure(context: Arc<Context>, leg: Arc<str>) {
     let mut known = HashSet::new();
     loop {
         let legs = context.shared.flows.legs(context.index, &leg);
@@ -94,11 +96,11 @@ pub(crate) async fn endure(context: Arc<Context>, leg: Arc<str>) {
 
 /// What is known of a leg when its link goes.
 #[derive(Clone, Debug)]
-pub(crate) struct Before {
+struct Before {
     /// When it went.
-    pub(crate) gone: Instant,
+    gone: Instant,
     /// Since when nothing may have come.
-    pub(crate) silence: Silence,
+    silence: Silence,
     /// What each of the worker's connections delivered then, in bytes a second.
     delivered: Arc<HashMap<(u64, Side), u64>>,
     /// What the leg carried in all, in bytes a second, in the two seconds of the last minute of its link in which it was most;
@@ -106,49 +108,44 @@ pub(crate) struct Before {
     carried: Option<u64>,
 }
 
-/// The time for which a link is back within which its legs say nothing of what they can: in the first moments the kernel
-/// measures how fast what was lost is sent again, bit by bit. It is longer than any is restarted that anything comes from.
-pub(crate) const SAYS_NOTHING: Duration = Duration::from_secs(3);
-
 impl Before {
-    /// Looks at the leg, whose link is `gone` since then, and may be silent for longer, or was about to go when it was looked at
+    /// Looks at the leg, whose link went then, and may be silent for longer, or was about to go when it was looked at
     /// `earlier`, or was gone a moment before.
-    pub(crate) fn look(
+    fn look(
         context: &Context,
         leg: &str,
-        (gone, silence): (Instant, Silence),
+        (went, silence): (Went, Silence),
         earlier: Option<&Self>,
     ) -> Self {
-        let legs = context.shared.flows.legs(context.index, leg);
+        let shared = &context.shared;
+        let legs = shared.flows.legs(context.index, leg);
+        // Of another process's connections the kernel may have measured since how fast what was lost is sent again.
+        let workers = shared.workers.max(1) * legs.len().max(1);
+        let least = went.carried.map_or(0, |carried| carried / workers as u64);
+        let mut busy = 0;
         let rates = legs.iter().filter_map(|live| {
-            let rate = info(live)?.delivery_rate?;
+            let info = info(live)?;
             let before = earlier.and_then(|it| it.delivered(live));
-            Some(((live.flow, live.side), rate.max(before.unwrap_or_default())))
+            let known = info.delivery_rate?.max(before.unwrap_or_default());
+            let known = known.max(least);
+            busy += claim(live, &info, known);
+            Some(((live.flow, live.side), known))
         });
         let delivered: HashMap<_, _> = rates.collect();
-        let shared = &context.shared;
+        shared.links.note(leg, context.index, busy);
         let lately = shared.flows.most_delivered(leg);
-        let carried = earlier.and_then(|it| it.carried).max(lately);
-        let before = Self {
-            gone,
+        let carried = earlier.and_then(|it| it.carried);
+        Self {
+            gone: went.since,
             silence,
             delivered: Arc::new(delivered),
-            carried,
-        };
-        shared
-            .links
-            .note(leg, context.index, before.delivered_in_all());
-        before
+            carried: carried.max(lately).max(went.carried),
+        }
     }
 
     /// Returns what a connection delivered, in bytes a second, if that is known.
     fn delivered(&self, live: &LiveLeg) -> Option<u64> {
         self.delivered.get(&(live.flow, live.side)).copied()
-    }
-
-    /// Returns what all of the worker's delivered together, in bytes a second.
-    fn delivered_in_all(&self) -> u64 {
-        self.delivered.values().sum()
     }
 }
 
@@ -159,7 +156,7 @@ fn least_known(one: Option<u64>, other: Option<u64>) -> Option<u64> {
 
 /// Has the leg's connections go on where they had stopped, and ends with each of them as it was before
 /// the outage.
-pub(crate) async fn restart(context: Arc<Context>, leg: Arc<str>, before: Before) {
+async fn restart(context: Arc<Context>, leg: Arc<str>, before: Before) {
     let up_since = Instant::now();
     let legs = context.shared.flows.legs(context.index, &leg);
     // Before anything is sent, since the answer to it may be what makes a timeout long.
@@ -185,11 +182,12 @@ async fn go_on(context: &Context, leg: &str, before: &Before, legs: &[LiveLeg], 
         .filter_map(|live| Waiting::of(live, outage, silence));
     let mut waiting: Vec<_> = waiting.collect();
     let said = said_rate(shared, leg);
-    let delivered = before.delivered_in_all();
-    let opener = opener(shared, leg, before, &stalled, said.unwrap_or(delivered));
+    let claimed = stalled.iter().map(|one| one.claim).sum();
+    shared.links.note(leg, context.index, claimed);
+    let opener = opener(shared, leg, before, &stalled, said.unwrap_or(claimed));
     let opens = opener.control.is_some();
     // Samples of many come to more than the link carries. Where they come to less that is no reason to begin faster.
-    let rate = said.unwrap_or_else(|| opener.share.of(delivered, true));
+    let rate = said.unwrap_or_else(|| opener.share.of(claimed, true));
     let mut pace = match opens {
         true => Pace::of_open_windows(rate, up_since),
         // Each sends two more when its first segment is answered (RFC 5681, section 3.1), while others begin.
@@ -206,7 +204,8 @@ async fn go_on(context: &Context, leg: &str, before: &Before, legs: &[LiveLeg], 
     };
     let mut heard = false;
     for again in [Duration::ZERO].into_iter().chain(AGAIN).chain(IF_SILENT) {
-        if heard && IF_SILENT.contains(&again) {
+        let is_done = stalled.is_empty() && waiting.is_empty() && answers.unanswered.is_empty();
+        if is_done || heard && IF_SILENT.contains(&again) {
             break;
         }
         answers.await_until(up_since + again, &mut pace).await;
@@ -259,7 +258,7 @@ fn opener<'s>(
     let control = shared.resume.as_deref().filter(|_| fits);
     let told = shared.links.rate(leg).map(Rate::bytes_per_second);
     let share = Share {
-        delivered: shared.links.noted(leg),
+        claimed: shared.links.noted(leg),
         carried: least_known(before.carried, told),
         is_shared: stalled.len() > 1,
     };
@@ -340,6 +339,16 @@ fn said_rate(shared: &Shared, leg: &str) -> Option<u64> {
     // What the operator says holds, then what the link says of itself.
     let rate = given.or_else(|| shared.links.rate(leg))?;
     Some(rate.bytes_per_second() / shared.workers as u64)
+}
+
+/// Returns what a leg claims of its link that `delivered` so much, in bytes a second: no more than takes what waits to be
+/// acknowledged over the link in its least round trip, and nothing where nothing waits.
+fn claim(live: &LiveLeg, info: &TcpInfo, delivered: u64) -> u64 {
+    let waits = || stream::unacknowledged(live.socket.upgrade()?.as_fd()).ok();
+    let waits = u128::try_from(waits().unwrap_or_default()).unwrap_or_default();
+    let time = info.min_rtt.unwrap_or_default().max(LEAST);
+    let rate = waits * 1_000_000 / time.as_micros();
+    u64::try_from(rate).unwrap_or(u64::MAX).min(delivered)
 }
 
 /// Returns the figures of a leg's socket, while it is open.

@@ -32,7 +32,7 @@ use pepd_telemetry::LiveLeg;
 
 use super::segment::send_first;
 use super::window::{LEAST, Opener, Paced};
-use super::{Before, Ends, Injector, info};
+use super::{Before, Ends, Injector, claim, info};
 use crate::shared::Shared;
 
 /// The time before an outage within which something was acknowledged where old echoes may still come.
@@ -49,6 +49,8 @@ pub(super) struct Stalled<'l> {
     pub(super) info: TcpInfo,
     /// What it had delivered, in bytes a second.
     delivered: u64,
+    /// What it claims of the link, in bytes a second.
+    pub(super) claim: u64,
 }
 
 impl<'l> Stalled<'l> {
@@ -56,9 +58,11 @@ impl<'l> Stalled<'l> {
     pub(super) fn of(live: &'l LiveLeg, before: &Before) -> Option<Self> {
         let info = info(live)?;
         let delivered = before.delivered(live).or(info.delivery_rate);
+        let delivered = delivered.unwrap_or_default();
         has_stopped(&info).then(|| Self {
             live,
-            delivered: delivered.unwrap_or_default(),
+            delivered,
+            claim: claim(live, &info, delivered),
             info,
         })
     }
@@ -83,10 +87,14 @@ impl<'l> Stalled<'l> {
         // Only where something waits that was not sent yet can the kernel be had to send; and what takes its
         // timeout for a false alarm would find a smaller window than without this.
         let can_send = self.info.unacked > 0 && self.info.unsent > 0;
-        let paces = outage.is_some() && (can_send || opener.control.is_none());
-        let mut paced = paces
-            .then(|| opener.pace(self.live, &self.info, self.delivered))
-            .flatten();
+        let opener = match can_send {
+            true => opener,
+            false => Opener {
+                control: None,
+                ..opener
+            },
+        };
+        let mut paced = outage.and_then(|_| opener.pace(self.live, &self.info, self.delivered));
         if let Err(error) = restart(socket.as_fd(), injector, shared, outage) {
             tracing::debug!(flow = self.live.flow, %error, "restart a leg");
         }

@@ -37,7 +37,7 @@ const BYTES: u32 = 80;
 
 /// Since when nothing may have come over a link: it may have been taken for up too early, and be gone again.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Silence {
+pub(super) struct Silence {
     /// When it began.
     pub(super) since: Instant,
     /// For how long the link has seemed to be up since then.
@@ -46,7 +46,7 @@ pub(crate) struct Silence {
 
 impl Silence {
     /// Begins when the link went.
-    pub(crate) fn new(gone: Instant) -> Self {
+    pub(super) fn new(gone: Instant) -> Self {
         Self {
             since: gone,
             up: Duration::ZERO,
@@ -55,7 +55,7 @@ impl Silence {
 
     /// Returns that of a link that is `gone` again and has been `up` since then: the same one, unless it has seemed to be up for
     /// as long as an idle peer is woken.
-    pub(crate) fn again(self, up: Instant, gone: Instant) -> Self {
+    pub(super) fn again(self, up: Instant, gone: Instant) -> Self {
         let up = self.up + gone.saturating_duration_since(up);
         if up < RECENTLY {
             Self { up, ..self }

@@ -64,8 +64,8 @@ fn least_rate(mss: u32, min_rtt: Duration) -> u64 {
 /// How fast legs may begin together.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Share {
-    /// What they delivered, in bytes a second, each by its last sample.
-    pub(super) delivered: u64,
+    /// What they claim, in bytes a second, each what it delivered by its last sample at most.
+    pub(super) claimed: u64,
     /// What the link carries, in bytes a second; none where nobody knows.
     pub(super) carried: Option<u64>,
     /// Whether there are several.
@@ -77,8 +77,8 @@ impl Share {
     /// than its part of the link, and no less.
     pub(super) fn of(self, rate: u64, opened: bool) -> u64 {
         match self.carried {
-            Some(carried) if self.delivered > 0 && (carried < self.delivered || !opened) => {
-                let part = u128::from(rate) * u128::from(carried) / u128::from(self.delivered);
+            Some(carried) if self.claimed > 0 && (carried < self.claimed || !opened) => {
+                let part = u128::from(rate) * u128::from(carried) / u128::from(self.claimed);
                 u64::try_from(part).unwrap_or(rate)
             }
             _ => rate,
@@ -118,7 +118,8 @@ impl<'s> Opener<'s> {
         let trip = info.rtt.max(LEAST);
         let now = Instant::now();
         let after = match is_bbr {
-            true => ROUND_TRIPS_OF_BBR * trip,
+            // By then nothing waits in a queue any more that was there before the outage.
+            true => ROUND_TRIPS_OF_BBR * info.min_rtt?.max(LEAST),
             false => Duration::ZERO,
         };
         let slow = u64::from(info.mss) * 1000 / u64::try_from(HELD_UP.as_millis()).unwrap_or(1);
@@ -300,8 +301,8 @@ mod tests {
 
     #[test]
     fn all_together_begin_no_faster_than_the_link_carried() {
-        let share = |delivered, carried| Share {
-            delivered,
+        let share = |claimed, carried| Share {
+            claimed,
             carried,
             is_shared: false,
         };
