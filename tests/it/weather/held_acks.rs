@@ -12,7 +12,8 @@ use pepd_testbed::{Family, Netns, Pepd, World, ask, require, wait_until};
 use rstest::rstest;
 use serde_json::Value;
 
-use super::outages::{Side, timer_of, wait_for_doublings};
+use super::outages::Side;
+use super::timers::{timer_of, wait_for_doublings};
 use super::{LOSE, RESTORE};
 use crate::harness::{LIMIT, PEPD};
 use crate::streams::{fill, watch};

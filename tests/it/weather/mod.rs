@@ -13,10 +13,12 @@ mod outage_again;
 mod outage_echoes;
 mod outage_lengths;
 mod outage_patience;
+mod outage_shares;
 mod outage_times;
 mod outages;
 mod soak;
 mod take_over;
+mod timers;
 
 /// Loses all that comes to a host, or that it sends, unseen by the box.
 pub const LOSE: &str = "nft 'add table inet outage; add chain inet outage in { type filter hook prerouting \

@@ -11,7 +11,7 @@ use pepd_testbed::{Family, Netns, Pepd, World, require, wait_until};
 use rstest::rstest;
 
 use super::outage_times::tell;
-use super::outages::{timer_of, wait_for_doublings};
+use super::timers::{timer_of, wait_for_doublings};
 use super::{LOSE, RESTORE};
 use crate::harness::{LIMIT, PEPD};
 

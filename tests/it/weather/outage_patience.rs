@@ -11,7 +11,8 @@ use pepd_testbed::traffic::{Pattern, receive_exactly, send};
 use pepd_testbed::{Family, Stage, Via, World, require, wait_until};
 use rstest::rstest;
 
-use super::outages::{BYTES, DOUBLINGS, Side, fill, open, tell, timer, wait_for_doublings};
+use super::outages::{BYTES, Side, fill, open, tell, timer};
+use super::timers::{DOUBLINGS, wait_for_doublings};
 use crate::harness::{LIMIT, PEPD};
 
 /// Where the kernel has such a limit, a leg is not left alone for longer; where it has none, the start

@@ -44,7 +44,7 @@ pub(super) struct Crossing {
     pub(super) world: World,
     pub(super) socket: PathBuf,
     pub(super) pairs: Vec<Pair>,
-    daemon: Pepd,
+    pub(super) daemon: Pepd,
 }
 
 impl Crossing {

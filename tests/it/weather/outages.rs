@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,14 +12,12 @@ use pepd_testbed::traffic::{Pair, Pattern, connect, kind, receive_exactly, send}
 use pepd_testbed::{Family, Netns, Stage, Via, World, require, run, wait_until};
 use rstest::rstest;
 
+use super::timers::{Timer, time_left, timer_of, wait_for_doublings};
 use super::{LOSE, RESTORE};
 use crate::harness::{LIMIT, PEPD};
 
 /// What is under way when the link goes.
 pub(super) const BYTES: u64 = 16 * 1024;
-
-/// The doublings that an outage has to cause, for the kernel to wait for some seconds more.
-pub(super) const DOUBLINGS: u32 = 5;
 
 /// The side of the box that has the outage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,14 +70,6 @@ impl Side {
     }
 }
 
-/// A socket's timer, as `ss` shows it.
-#[derive(Debug, PartialEq)]
-pub(super) struct Timer {
-    pub(super) kind: String,
-    pub(super) left: Duration,
-    pub(super) doublings: u32,
-}
-
 /// Returns the timer of the box's socket towards a side of a client's connection, if one runs.
 pub(super) fn timer(world: &World, client: &TcpStream, at: Side) -> Result<Option<Timer>> {
     let (client, server) = (client.local_addr()?, client.peer_addr()?);
@@ -87,58 +77,6 @@ pub(super) fn timer(world: &World, client: &TcpStream, at: Side) -> Result<Optio
         Side::Client => timer_of(world.hb(), server, client),
         Side::Server => timer_of(world.hb(), client, server),
     }
-}
-
-/// Returns the timer of a host's socket with these two ends, if one runs.
-pub(super) fn timer_of(
-    host: &Netns,
-    ours: SocketAddr,
-    theirs: SocketAddr,
-) -> Result<Option<Timer>> {
-    let list = host.sh(&format!("ss -Htno src {ours} and dst {theirs}"))?;
-    let Some((_, timer)) = list.split_once("timer:(") else {
-        return Ok(None);
-    };
-    let timer = timer.split_once(')').context("timer:(…)")?.0;
-    let [kind, left, doublings] = timer.split(',').collect::<Vec<_>>()[..] else {
-        anyhow::bail!("{timer}");
-    };
-    Ok(Some(Timer {
-        kind: kind.to_owned(),
-        left: time_left(left).with_context(|| format!("{left} in {timer}"))?,
-        doublings: doublings.parse()?,
-    }))
-}
-
-/// Reads a time as `ss` writes it: `12sec`, `3.456ms` (seconds, and a fraction), `456ms`, `1min2sec`.
-fn time_left(text: &str) -> Option<Duration> {
-    let (minutes, rest) = text.split_once("min").unwrap_or(("0", text));
-    let seconds: f64 = match (rest.strip_suffix("sec"), rest.strip_suffix("ms")) {
-        (Some(seconds), _) => seconds.parse().ok()?,
-        (_, Some(fraction)) if fraction.contains('.') => fraction.parse().ok()?,
-        (_, Some(milliseconds)) => milliseconds.parse::<f64>().ok()? / 1000.0,
-        _ if rest.is_empty() => 0.0,
-        _ => return None,
-    };
-    let minutes: f64 = minutes.parse().ok()?;
-    Duration::try_from_secs_f64(minutes * 60.0 + seconds).ok()
-}
-
-/// Waits until such a timer has been doubled so often, and has some time left.
-pub(super) fn wait_for_doublings(
-    timer: impl Fn() -> Result<Option<Timer>>,
-    kind: &str,
-) -> Result<Timer> {
-    let mut last = None;
-    wait_until(LIMIT, "the kernel waits for longer and longer", || {
-        last = timer().ok().flatten();
-        last.as_ref().is_some_and(|timer| {
-            timer.kind == kind
-                && timer.doublings >= DOUBLINGS
-                && timer.left > Duration::from_secs(3)
-        })
-    })?;
-    last.context("a timer")
 }
 
 /// Asks the daemon, or tells it something.
@@ -420,6 +358,8 @@ fn who_connects_meanwhile_waits(
                 .unwrap_or_default();
             left > Duration::from_secs(3)
         })?;
+        let said = status(&stage)?;
+        assert!(said.contains("GONE, 1 waiting"), "{said}");
         Side::Server.restore(world)?;
         let back = Instant::now();
         tell(&stage, "wan up")?;

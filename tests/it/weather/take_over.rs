@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::net::TcpStream;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use nix::sys::signal::Signal;
@@ -11,10 +11,10 @@ use pepd_testbed::traffic::{Pair, Pattern, receive_exactly, send};
 use pepd_testbed::{Family, Via, World, require, wait_until};
 use rstest::rstest;
 
-use super::outages::{
-    Side, ask, open, status, tell, timer, towards, wait_for_doublings, wait_for_log,
-};
-use crate::harness::LIMIT;
+use super::outage_times;
+use super::outages::{Side, ask, open, status, tell, timer, towards, wait_for_log};
+use super::timers::wait_for_doublings;
+use crate::harness::{LIMIT, pass};
 use crate::relay::endings::reset;
 use crate::relay::resets::read_to_end;
 
@@ -60,6 +60,46 @@ fn whoever_takes_over_knows_that_the_link_is_gone(
         outage["ended"].as_f64() > outage["begun"].as_f64(),
         "{status}"
     );
+    stage.finish()
+}
+
+/// The process dies while the first of many connections are restarted. Whoever takes over restarts them all: also those that it
+/// has not begun with when it hears of the link, and no slower than the link carried before the outage.
+#[rstest]
+fn whoever_takes_over_at_the_return_restarts_them_all(
+    #[values(Family::V4, Family::V6)] family: Family,
+    #[values(0, 20)] later: u64,
+) -> Result<()> {
+    const MANY: usize = 100;
+    require!(root, program("nft"), program("ss"));
+    // At that rate they begin within half a second.
+    let mut stage = open(Via::Pepd, "rate = \"10Mbit/s\"\n")?;
+    let socket = stage.world.admin_socket();
+    let pairs = (0..MANY).map(|_| stage.world.pair(family));
+    let pairs = pairs.collect::<Result<Vec<_>>>()?;
+    for pair in &pairs {
+        pair.exchange(BYTES)?;
+    }
+    tell(&stage, "wan gone")?;
+    Side::Server.lose(&stage.world)?;
+    let pattern = Pattern::new(9);
+    for pair in &pairs {
+        send(&pair.client, &pattern, 0, BYTES)?;
+    }
+    let of_first = || timer(&stage.world, &pairs[0].client, Side::Server);
+    let timer = wait_for_doublings(of_first, "on")?;
+    Side::Server.restore(&stage.world)?;
+    let back = Instant::now();
+    outage_times::tell(&socket, "up")?;
+    pass(Duration::from_millis(later));
+    stage.pepd()?.dies(Signal::SIGKILL)?;
+    for pair in &pairs {
+        receive_exactly(&pair.server, &pattern, 0, BYTES)?;
+    }
+    let took = back.elapsed();
+    println!("{family}, {later} ms: {took:?}, and the kernel: {timer:?}");
+    ensure!(took < timer.left, "{took:?}, and the kernel: {timer:?}");
+    wait_for_log(&stage, "the link has been up for a moment")?;
     stage.finish()
 }
 
