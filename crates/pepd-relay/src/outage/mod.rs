@@ -128,7 +128,7 @@ impl Before {
             let before = earlier.and_then(|it| it.delivered(live));
             let known = info.delivery_rate?.max(before.unwrap_or_default());
             let known = known.max(least);
-            busy += claim(live, &info, known);
+            busy += claim(waits(live), &info, known);
             Some(((live.flow, live.side), known))
         });
         let delivered: HashMap<_, _> = rates.collect();
@@ -182,12 +182,13 @@ async fn go_on(context: &Context, leg: &str, before: &Before, legs: &[LiveLeg], 
         .filter_map(|live| Waiting::of(live, outage, silence));
     let mut waiting: Vec<_> = waiting.collect();
     let said = said_rate(shared, leg);
-    let claimed = stalled.iter().map(|one| one.claim).sum();
+    let claimed = stalled.iter().map(Stalled::claim).sum();
     shared.links.note(leg, context.index, claimed);
     let opener = opener(shared, leg, before, &stalled, said.unwrap_or(claimed));
     let opens = opener.control.is_some();
     // Samples of many come to more than the link carries. Where they come to less that is no reason to begin faster.
-    let rate = said.unwrap_or_else(|| opener.share.of(claimed, true));
+    let delivered = stalled.iter().map(|one| one.delivered).sum();
+    let rate = said.unwrap_or_else(|| opener.share.of_all(claimed).min(delivered));
     let mut pace = match opens {
         true => Pace::of_open_windows(rate, up_since),
         // Each sends two more when its first segment is answered (RFC 5681, section 3.1), while others begin.
@@ -215,7 +216,7 @@ async fn go_on(context: &Context, leg: &str, before: &Before, legs: &[LiveLeg], 
         for one in stalled.iter().filter(|one| is_due(&one.info, again)) {
             // One that is opened sends two or three more soon.
             let segments = if opens { 4 } else { 1 };
-            let at = pace.next(segments * one.info.mss, Instant::now());
+            let at = pace.next(one.bytes(segments), Instant::now());
             answers.await_until(at, &mut pace).await;
             let outage = again.is_zero().then_some(outage);
             answers.paced.extend(one.restart(shared, outage, opener));
@@ -239,8 +240,8 @@ fn tell(context: &Context, leg: &str, legs: usize, peers: usize) {
     }
 }
 
-/// The segments that a leg sends in a round trip at least where its window is opened.
-const LEAST_OPENED: f64 = 3.0;
+/// The segments that a leg sends in a round trip at least where its window is opened, if it has so much to send.
+const LEAST_OPENED: u32 = 3;
 
 /// Returns what opens the windows of these legs, unless they are too many for what all may send together, in bytes a second.
 fn opener<'s>(
@@ -252,7 +253,7 @@ fn opener<'s>(
 ) -> Opener<'s> {
     let least = stalled.iter().filter_map(|one| {
         let trip = one.info.min_rtt?.as_secs_f64();
-        Some(LEAST_OPENED * f64::from(one.info.mss) / trip)
+        Some(f64::from(one.bytes(LEAST_OPENED)) / trip)
     });
     let fits = stalled.len() == 1 || least.sum::<f64>() < rate as f64;
     let control = shared.resume.as_deref().filter(|_| fits);
@@ -341,13 +342,18 @@ fn said_rate(shared: &Shared, leg: &str) -> Option<u64> {
     Some(rate.bytes_per_second() / shared.workers as u64)
 }
 
-/// Returns what a leg claims of its link that `delivered` so much, in bytes a second: no more than takes what waits to be
-/// acknowledged over the link in its least round trip, and nothing where nothing waits.
-fn claim(live: &LiveLeg, info: &TcpInfo, delivered: u64) -> u64 {
-    let waits = || stream::unacknowledged(live.socket.upgrade()?.as_fd()).ok();
-    let waits = u128::try_from(waits().unwrap_or_default()).unwrap_or_default();
+/// Returns the bytes that wait to be acknowledged on a leg, sent or not.
+fn waits(live: &LiveLeg) -> u64 {
+    let socket = live.socket.upgrade();
+    let bytes = socket.and_then(|socket| stream::unacknowledged(socket.as_fd()).ok());
+    bytes.unwrap_or_default() as u64
+}
+
+/// Returns what a leg claims of its link that `delivered` so much, in bytes a second: no more than it takes to send the bytes
+/// that wait in its least round trip, and nothing where nothing waits.
+fn claim(waits: u64, info: &TcpInfo, delivered: u64) -> u64 {
     let time = info.min_rtt.unwrap_or_default().max(LEAST);
-    let rate = waits * 1_000_000 / time.as_micros();
+    let rate = u128::from(waits) * 1_000_000 / time.as_micros();
     u64::try_from(rate).unwrap_or(u64::MAX).min(delivered)
 }
 
@@ -380,5 +386,22 @@ impl Ends {
             theirs: address(socket.peer_addr()?)?,
             mark: MarkValue(socket.mark()?),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_little_to_send_claims_no_more() {
+        let info = TcpInfo {
+            min_rtt: Some(Duration::from_millis(100)),
+            ..TcpInfo::default()
+        };
+        assert_eq!(claim(0, &info, 500_000), 0);
+        assert_eq!(claim(100, &info, 500_000), 1000);
+        assert_eq!(claim(1_000_000, &info, 500_000), 500_000);
+        assert_eq!(claim(100, &TcpInfo::default(), 500_000), 5000, "20 ms");
     }
 }

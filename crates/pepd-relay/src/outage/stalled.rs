@@ -32,7 +32,7 @@ use pepd_telemetry::LiveLeg;
 
 use super::segment::send_first;
 use super::window::{LEAST, Opener, Paced};
-use super::{Before, Ends, Injector, claim, info};
+use super::{Before, Ends, Injector, claim, info, waits};
 use crate::shared::Shared;
 
 /// The time before an outage within which something was acknowledged where old echoes may still come.
@@ -48,9 +48,9 @@ pub(super) struct Stalled<'l> {
     /// How it was when the link came back.
     pub(super) info: TcpInfo,
     /// What it had delivered, in bytes a second.
-    delivered: u64,
-    /// What it claims of the link, in bytes a second.
-    pub(super) claim: u64,
+    pub(super) delivered: u64,
+    /// The bytes that wait.
+    waits: u64,
 }
 
 impl<'l> Stalled<'l> {
@@ -58,13 +58,23 @@ impl<'l> Stalled<'l> {
     pub(super) fn of(live: &'l LiveLeg, before: &Before) -> Option<Self> {
         let info = info(live)?;
         let delivered = before.delivered(live).or(info.delivery_rate);
-        let delivered = delivered.unwrap_or_default();
         has_stopped(&info).then(|| Self {
             live,
-            delivered,
-            claim: claim(live, &info, delivered),
+            delivered: delivered.unwrap_or_default(),
+            waits: waits(live),
             info,
         })
+    }
+
+    /// Returns what it claims of the link, in bytes a second.
+    pub(super) fn claim(&self) -> u64 {
+        claim(self.waits, &self.info, self.delivered)
+    }
+
+    /// Returns the bytes of so many segments, as far as it has so much to send.
+    pub(super) fn bytes(&self, segments: u32) -> u32 {
+        let most = segments * self.info.mss;
+        u32::try_from(self.waits).unwrap_or(u32::MAX).min(most)
     }
 
     /// Returns whether nothing has been acknowledged since.
@@ -94,7 +104,10 @@ impl<'l> Stalled<'l> {
                 ..opener
             },
         };
-        let mut paced = outage.and_then(|_| opener.pace(self.live, &self.info, self.delivered));
+        let mut paced = outage.and_then(|_| {
+            let rates = (self.delivered, self.claim());
+            opener.pace(self.live, &self.info, rates)
+        });
         if let Err(error) = restart(socket.as_fd(), injector, shared, outage) {
             tracing::debug!(flow = self.live.flow, %error, "restart a leg");
         }

@@ -73,16 +73,33 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// Returns how fast one may begin that delivered so much. Where windows are not `opened` it is no more
+    /// Returns how fast those may begin together that claim so much of all: by their part of what the link carries, if that is
+    /// known.
+    pub(super) fn of_all(self, claimed: u64) -> u64 {
+        self.carried
+            .and_then(|carried| self.part(claimed, carried))
+            .unwrap_or(u64::MAX)
+    }
+
+    /// Returns how fast one may begin that delivered so much, and claims so much. Where windows are not `opened` it is no more
     /// than its part of the link, and no less.
-    pub(super) fn of(self, rate: u64, opened: bool) -> u64 {
-        match self.carried {
-            Some(carried) if self.claimed > 0 && (carried < self.claimed || !opened) => {
-                let part = u128::from(rate) * u128::from(carried) / u128::from(self.claimed);
-                u64::try_from(part).unwrap_or(rate)
-            }
-            _ => rate,
-        }
+    pub(super) fn of(self, delivered: u64, claim: u64, opened: bool) -> u64 {
+        let Some(carried) = self.carried else {
+            return delivered;
+        };
+        let part = if carried < self.claimed || !opened {
+            self.part(claim, carried)
+        } else {
+            None
+        };
+        // One that has little to send claims less than it delivered.
+        part.unwrap_or(delivered).min(carried)
+    }
+
+    /// Returns the part of what the link carries of who claims so much; none where nobody claims anything.
+    fn part(self, claim: u64, carried: u64) -> Option<u64> {
+        let part = (u128::from(claim) * u128::from(carried)).checked_div(self.claimed.into())?;
+        Some(u64::try_from(part).unwrap_or(u64::MAX))
     }
 }
 
@@ -95,18 +112,23 @@ pub(super) struct Opener<'s> {
 }
 
 impl<'s> Opener<'s> {
-    /// Has a leg send its first segment, and no faster than the bytes a second that it `delivered`; none if there
-    /// were none, or it has a control of pepd's own, which keeps to a rate in any case.
+    /// Has a leg send its first segment, and no faster than the bytes a second that it `delivered`, or its part by what it
+    /// `claim`s; none if there were none, or it has a control of pepd's own, which keeps to a rate in any case.
     ///
     /// Where windows are not opened only bbr is held to a rate: it goes on at what its best sample said, of
     /// many more than their part of the link, and times 2.89 where it was still starting. Others begin with a
     /// segment, and would have to be paced from then on.
-    pub(super) fn pace(self, live: &LiveLeg, info: &TcpInfo, delivered: u64) -> Option<Paced<'s>> {
+    pub(super) fn pace(
+        self,
+        live: &LiveLeg,
+        info: &TcpInfo,
+        (delivered, claim): (u64, u64),
+    ) -> Option<Paced<'s>> {
         let socket = live.socket.upgrade()?;
         let fd = socket.as_fd();
         let own = name(SockRef::from(&fd).tcp_congestion().ok()?);
         let before = sockopt::max_pacing_rate(fd).ok()?;
-        let rate = self.share.of(delivered, self.control.is_some());
+        let rate = self.share.of(delivered, claim, self.control.is_some());
         if own.starts_with(b"pepd") || rate == 0 {
             return None;
         }
@@ -306,13 +328,20 @@ mod tests {
             carried,
             is_shared: false,
         };
-        assert_eq!(share(1000, None).of(400, true), 400);
-        assert_eq!(share(1000, Some(2000)).of(400, true), 400);
-        assert_eq!(share(1000, Some(500)).of(400, true), 200);
-        assert_eq!(share(0, Some(0)).of(0, true), 0);
-        assert_eq!(share(1000, Some(2000)).of(400, false), 800);
-        assert_eq!(share(1000, Some(500)).of(400, false), 200);
+        assert_eq!(share(1000, None).of(400, 400, true), 400);
+        assert_eq!(share(1000, Some(2000)).of(400, 400, true), 400);
+        assert_eq!(share(1000, Some(500)).of(400, 400, true), 200);
+        assert_eq!(share(0, Some(0)).of(0, 0, true), 0);
+        assert_eq!(share(1000, Some(2000)).of(400, 400, false), 800);
+        assert_eq!(share(1000, Some(500)).of(400, 400, false), 200);
+        // Its claim is a hundredth of that.
+        assert_eq!(share(1000, Some(500)).of(1000, 10, true), 5);
+        assert_eq!(share(10, Some(500)).of(1000, 10, true), 500);
+        assert_eq!(share(10, Some(500)).of(1000, 10, false), 500);
+        assert_eq!(share(1000, Some(500)).of_all(400), 200);
+        assert_eq!(share(1000, None).of_all(400), u64::MAX);
+        assert_eq!(share(0, Some(500)).of_all(0), u64::MAX);
         let most = share(u64::MAX, Some(u64::MAX / 2));
-        assert_eq!(most.of(u64::MAX, true), u64::MAX / 2);
+        assert_eq!(most.of(u64::MAX, u64::MAX, true), u64::MAX / 2);
     }
 }
