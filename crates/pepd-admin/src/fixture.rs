@@ -182,6 +182,7 @@ fn leg(profile: &str, congestion: &str, rtt: f64, lost: u32) -> LegSnapshot {
             retransmitted_segments: lost,
             retransmitted_bytes: Some(u64::from(lost) * 1448),
             sent_bytes: Some(4_000_000),
+            sent_segments: None,
             delivered_segments: None,
             pacing_rate: Some(50e6),
             delivery_rate: Some(47e6),

@@ -124,6 +124,7 @@ fn figures(info: TcpInfo) -> TcpFigures {
         retransmitted_segments: info.retransmitted_segments,
         retransmitted_bytes: info.retransmitted_bytes,
         sent_bytes: info.sent_bytes,
+        sent_segments: info.data_segments_sent,
         delivered_segments: info.delivered_segments,
         pacing_rate: info.pacing_rate.map(bits),
         delivery_rate: info.delivery_rate.map(bits),

@@ -331,7 +331,11 @@ pub struct TcpFigures {
     pub retransmitted_bytes: Option<u64>,
     /// Bytes sent since the start, with retransmissions.
     pub sent_bytes: Option<u64>,
-    /// Segments that have arrived since the start, each once. Of these the leg's figures are made, and nothing is shown.
+    /// Segments with data that were sent since the start, with retransmissions. Of these and the next ones the leg's figures are
+    /// made, and nothing is shown.
+    #[serde(skip)]
+    pub sent_segments: Option<u32>,
+    /// Segments that have arrived since the start, each once.
     #[serde(skip)]
     pub delivered_segments: Option<u32>,
     /// Pacing rate; none when unlimited.

@@ -186,14 +186,7 @@ async fn go_on(context: &Context, leg: &str, before: &Before, legs: &[LiveLeg], 
     shared.links.note(leg, context.index, claimed);
     let opener = opener(shared, leg, before, &stalled, said.unwrap_or(claimed));
     let opens = opener.control.is_some();
-    // Samples of many come to more than the link carries. Where they come to less that is no reason to begin faster.
-    let delivered = stalled.iter().map(|one| one.delivered).sum();
-    let rate = said.unwrap_or_else(|| opener.share.of_all(claimed).min(delivered));
-    let mut pace = match opens {
-        true => Pace::of_open_windows(rate, up_since),
-        // Each sends two more when its first segment is answered (RFC 5681, section 3.1), while others begin.
-        false => Pace::new(rate / 3, up_since),
-    };
+    let mut pace = begin(&stalled, said, &opener, claimed, up_since);
     tell(context, leg, stalled.len(), waiting.len());
     let mut answers = Answers {
         shared,
@@ -213,9 +206,9 @@ async fn go_on(context: &Context, leg: &str, before: &Before, legs: &[LiveLeg], 
         // Thousands are not looked at before the first of them goes on.
         heard = again >= LAST_AGAIN && legs.iter().any(|live| is_heard(live, up_since));
         stalled.retain(Stalled::is_stalled);
-        for one in stalled.iter().filter(|one| is_due(&one.info, again)) {
-            // One that is opened sends two or three more soon.
-            let segments = if opens { 4 } else { 1 };
+        for one in stalled.iter_mut().filter(|one| is_due(&one.info, again)) {
+            // One that is opened sends some more soon.
+            let segments = if opens { OPENED_AT_ONCE } else { 1 };
             let at = pace.next(one.bytes(segments), Instant::now());
             answers.await_until(at, &mut pace).await;
             let outage = again.is_zero().then_some(outage);
@@ -231,6 +224,40 @@ async fn go_on(context: &Context, leg: &str, before: &Before, legs: &[LiveLeg], 
     answers.end_pacing().await;
 }
 
+/// Returns the pace at which these legs begin that claim so much together, where the link is `said` to carry that, in bytes a
+/// second.
+fn begin(
+    stalled: &[Stalled<'_>],
+    said: Option<u64>,
+    opener: &Opener<'_>,
+    claimed: u64,
+    now: Instant,
+) -> Pace {
+    let Opener { control, share } = opener;
+    // Samples of many come to more than the link carries. Where they come to less that is no reason to begin faster.
+    let delivered = stalled.iter().map(|one| one.delivered).sum();
+    let rate = said.unwrap_or_else(|| share.of_all(claimed).min(delivered));
+    tracing::debug!(
+        rate,
+        ?said,
+        claimed,
+        ?share,
+        ?control,
+        "how fast legs begin"
+    );
+    let pace = match control {
+        Some(_) => Pace::of_open_windows(rate, now),
+        // Each sends two more when its first segment is answered (RFC 5681, section 3.1), while others begin.
+        None => Pace::new(rate / 3, now),
+    };
+    if said.is_some() {
+        return pace;
+    }
+    // What it carried may be what there was to carry.
+    let trips = stalled.iter().filter_map(|one| one.info.min_rtt);
+    pace.doubling(trips.max().unwrap_or_default().max(LEAST))
+}
+
 /// Counts the legs that are restarted, and says so.
 fn tell(context: &Context, leg: &str, legs: usize, peers: usize) {
     if legs + peers > 0 {
@@ -239,6 +266,10 @@ fn tell(context: &Context, leg: &str, legs: usize, peers: usize) {
         tracing::info!(leg, worker, legs, peers, "legs are restarted");
     }
 }
+
+/// The segments for which the next leg waits where windows are opened: by four, 50 of bbr's sent 270 kB in 100 ms once in 13
+/// outages, where the link carries 250.
+const OPENED_AT_ONCE: u32 = 5;
 
 /// The segments that a leg sends in a round trip at least where its window is opened, if it has so much to send.
 const LEAST_OPENED: u32 = 3;

@@ -11,6 +11,9 @@ const AT_ONCE: u64 = 10;
 /// A segment's headers, with the usual options (RFC 791 or 8200, RFC 9293, RFC 7323).
 const HEADERS: u64 = 72;
 
+/// The doublings after which it is as fast as it gets.
+const MOST_DOUBLINGS: u32 = 10;
+
 /// When the next connection of a leg may send a segment again.
 #[derive(Debug)]
 pub(super) struct Pace {
@@ -19,6 +22,9 @@ pub(super) struct Pace {
     /// The segments that may still be sent without waiting.
     at_once: u64,
     next: Instant,
+    begun: Instant,
+    /// The time after which it is twice as fast, again and again; none where the rate is that of the link.
+    doubles: Option<Duration>,
 }
 
 impl Pace {
@@ -36,7 +42,28 @@ impl Pace {
             rate: rate.max(LEAST),
             at_once: AT_ONCE,
             next: now,
+            begun: now,
+            doubles: None,
         }
+    }
+
+    /// Is twice as fast after each round `trip`, as a new connection is (RFC 5681, section 3.1): the rate is what the leg carried,
+    /// which may be what there was to carry and not what it can.
+    pub(super) fn doubling(self, trip: Duration) -> Self {
+        Self {
+            doubles: Some(trip),
+            ..self
+        }
+    }
+
+    /// Returns the bytes a second at this time.
+    fn rate(&self, at: Instant) -> u64 {
+        let Some(trip) = self.doubles else {
+            return self.rate;
+        };
+        let trips = at.saturating_duration_since(self.begun).as_nanos() / trip.as_nanos().max(1);
+        let times = u32::try_from(trips).map_or(MOST_DOUBLINGS, |trips| trips.min(MOST_DOUBLINGS));
+        self.rate.saturating_mul(1 << times)
     }
 
     /// Returns when a segment of so many bytes may be sent, and reserves its time.
@@ -46,7 +73,7 @@ impl Pace {
             return now;
         }
         let at = self.next.max(now);
-        let nanoseconds = (u64::from(bytes) + HEADERS) * 1_000_000_000 / self.rate;
+        let nanoseconds = (u64::from(bytes) + HEADERS) * 1_000_000_000 / self.rate(at);
         self.next = at + Duration::from_nanos(nanoseconds);
         at
     }
@@ -70,6 +97,23 @@ mod tests {
         let late = start + Duration::from_secs(60);
         assert_eq!(pace.next(1428, late), late);
         assert!(pace.next(1428, late) > late);
+    }
+
+    #[test]
+    fn what_was_carried_is_where_it_begins() {
+        let start = Instant::now();
+        let trip = Duration::from_millis(100);
+        let mut pace = Pace::of_open_windows(100_000, start).doubling(trip);
+        let times: Vec<_> = (0..310).map(|_| pace.next(928, start)).collect();
+        let within = |trips| {
+            times
+                .iter()
+                .filter(|at| **at < start + trips * trip)
+                .count()
+        };
+        assert_eq!([1, 2, 3, 4].map(within), [10, 30, 70, 150]);
+        assert!(pace.next(928, start + Duration::from_secs(86_400)) > start);
+        assert!(pace.rate(start + Duration::from_secs(86_400)) == 100_000 << MOST_DOUBLINGS);
     }
 
     #[test]

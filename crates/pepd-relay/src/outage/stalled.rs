@@ -31,12 +31,15 @@ use pepd_sys::tcp_info::{TcpInfo, tcp_info};
 use pepd_telemetry::LiveLeg;
 
 use super::segment::send_first;
-use super::window::{LEAST, Opener, Paced};
+use super::window::{LEAST, Opener, Paced, least_rate};
 use super::{Before, Ends, Injector, claim, info, waits};
 use crate::shared::Shared;
 
 /// The time before an outage within which something was acknowledged where old echoes may still come.
 const FORGOTTEN: Duration = Duration::from_secs(30);
+
+/// The segments with which a new connection begins (RFC 6928).
+const AT_FIRST: u32 = 10;
 
 /// The messages that a socket gets at most: as often as the kernel doubles a timer, up to two minutes
 /// from the least that there is (TCP_RTO_MIN, TCP_RTO_MAX), and some to spare.
@@ -51,6 +54,8 @@ pub(super) struct Stalled<'l> {
     pub(super) delivered: u64,
     /// The bytes that wait.
     waits: u64,
+    /// Those that were acknowledged when it was restarted last.
+    acknowledged: u64,
 }
 
 impl<'l> Stalled<'l> {
@@ -58,10 +63,16 @@ impl<'l> Stalled<'l> {
     pub(super) fn of(live: &'l LiveLeg, before: &Before) -> Option<Self> {
         let info = info(live)?;
         let delivered = before.delivered(live).or(info.delivery_rate);
+        let delivered = delivered.unwrap_or_default();
+        // One that had little to send says little of what it can. Where it is known what all may send it is no slower than a
+        // new one.
+        let known = before.carried.and(info.min_rtt);
+        let least = known.map_or(0, |_| least_rate(AT_FIRST, &info));
         has_stopped(&info).then(|| Self {
             live,
-            delivered: delivered.unwrap_or_default(),
+            delivered: delivered.max(least),
             waits: waits(live),
+            acknowledged: info.acknowledged_bytes,
             info,
         })
     }
@@ -77,23 +88,26 @@ impl<'l> Stalled<'l> {
         u32::try_from(self.waits).unwrap_or(u32::MAX).min(most)
     }
 
-    /// Returns whether nothing has been acknowledged since.
+    /// Returns whether nothing has been acknowledged since it was restarted last.
     pub(super) fn is_stalled(&self) -> bool {
         info(self.live).is_some_and(|now| {
-            now.acknowledged_bytes == self.info.acknowledged_bytes
-                && (now.unacked > 0 || now.unsent > 0)
+            now.acknowledged_bytes == self.acknowledged && (now.unacked > 0 || now.unsent > 0)
         })
     }
 
     /// Has it go on, and, at the first attempt, at the rate that it had; then it is said how long the outage
     /// was.
+    ///
+    /// Its peer, woken before it, may have acknowledged meanwhile what had arrived before the outage. By that the kernel takes
+    /// nothing for lost any more, and waits for the timer that it has: that is no answer.
     pub(super) fn restart<'s>(
-        &self,
+        &mut self,
         shared: &Shared,
         outage: Option<Duration>,
         opener: Opener<'s>,
     ) -> Option<Paced<'s>> {
         let (socket, injector) = (self.live.socket.upgrade()?, shared.injector.as_ref()?);
+        self.acknowledged = tcp_info(socket.as_fd()).ok()?.acknowledged_bytes;
         // Only where something waits that was not sent yet can the kernel be had to send; and what takes its
         // timeout for a false alarm would find a smaller window than without this.
         let can_send = self.info.unacked > 0 && self.info.unsent > 0;

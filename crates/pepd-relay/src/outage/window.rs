@@ -54,10 +54,11 @@ pub(super) const LEAST: Duration = Duration::from_millis(20);
 /// stands still for as long.
 const LEAST_SEGMENTS: u32 = 2;
 
-/// Returns the least that a leg may begin at, in bytes a second.
-fn least_rate(mss: u32, min_rtt: Duration) -> u64 {
-    let bytes = u128::from(LEAST_SEGMENTS) * u128::from(mss);
-    let rate = bytes * 1_000_000 / min_rtt.max(LEAST).as_micros();
+/// Returns the bytes a second by which a leg sends so many segments in its least round trip.
+pub(super) fn least_rate(segments: u32, info: &TcpInfo) -> u64 {
+    let trip = info.min_rtt.unwrap_or_default().max(LEAST);
+    let bytes = u128::from(segments) * u128::from(info.mss);
+    let rate = bytes * 1_000_000 / trip.as_micros();
     u64::try_from(rate).unwrap_or(u64::MAX)
 }
 
@@ -129,10 +130,10 @@ impl<'s> Opener<'s> {
         let own = name(SockRef::from(&fd).tcp_congestion().ok()?);
         let before = sockopt::max_pacing_rate(fd).ok()?;
         let rate = self.share.of(delivered, claim, self.control.is_some());
-        if own.starts_with(b"pepd") || rate == 0 {
+        if own.starts_with(b"pepd") || rate == 0 || info.min_rtt.is_none() {
             return None;
         }
-        let rate = rate.max(least_rate(info.mss, info.min_rtt?)).min(before);
+        let rate = rate.max(least_rate(LEAST_SEGMENTS, info)).min(before);
         let is_bbr = own.starts_with(b"bbr");
         if self.control.is_none() && !is_bbr {
             return None;
@@ -314,11 +315,21 @@ mod tests {
     #[test]
     fn a_segment_takes_no_longer_than_a_round_trip() {
         for (mss, rtt) in [(1448, 600), (1448, 100), (536, 2)] {
-            let min_rtt = Duration::from_millis(rtt);
-            let takes = f64::from(mss) / least_rate(mss, min_rtt) as f64;
-            assert!(takes < min_rtt.max(LEAST).as_secs_f64(), "{takes} s");
+            let info = TcpInfo {
+                mss,
+                min_rtt: Some(Duration::from_millis(rtt)),
+                ..TcpInfo::default()
+            };
+            let takes = f64::from(mss) / least_rate(LEAST_SEGMENTS, &info) as f64;
+            let trip = info.min_rtt.unwrap_or_default();
+            assert!(takes < trip.max(LEAST).as_secs_f64(), "{takes} s");
         }
-        assert_eq!(least_rate(u32::MAX, Duration::MAX), 0);
+        let never = TcpInfo {
+            mss: u32::MAX,
+            min_rtt: Some(Duration::MAX),
+            ..TcpInfo::default()
+        };
+        assert_eq!(least_rate(LEAST_SEGMENTS, &never), 0);
     }
 
     #[test]

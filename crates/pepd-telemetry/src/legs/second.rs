@@ -10,7 +10,7 @@ pub(crate) struct LegLook {
     /// Bytes sent between them, and those of them that were sent again.
     pub(super) sent: u64,
     pub(super) resent: u64,
-    /// Bytes that have arrived, about: of full segments.
+    /// Bytes that have arrived, about: of segments as large as those that were sent meanwhile, or since the start.
     pub(super) delivered: u64,
     /// The round trip, and by how much it is longer than the connection's least, in seconds; none if
     /// nothing was sent, since it is of long ago then.
@@ -42,8 +42,22 @@ impl LegLook {
             now.saturating_sub(last)
         };
         let sent = bytes(|tcp| tcp.sent_bytes);
-        let segments = |tcp: &TcpFigures| tcp.delivered_segments.unwrap_or(0);
-        let delivered = segments(&after).wrapping_sub(segments(&before));
+        let segments = |of: fn(&TcpFigures) -> Option<u32>| {
+            let (last, now) = (of(&before).unwrap_or(0), of(&after).unwrap_or(0));
+            u64::from(now.wrapping_sub(last))
+        };
+        // A second's, or, where it sent nothing, the mean of its life.
+        let sizes = [
+            (sent, segments(|tcp| tcp.sent_segments)),
+            (
+                after.sent_bytes.unwrap_or(0),
+                after.sent_segments.unwrap_or(0).into(),
+            ),
+        ];
+        let size = sizes
+            .into_iter()
+            .find_map(|(bytes, segments)| bytes.checked_div(segments));
+        let size = size.map_or(after.mss.into(), |size| size.min(after.mss.into()));
         let part = |of: fn(&TcpFigures) -> Option<f64>| {
             let passed = of(&after)? - of(&before).unwrap_or(0.0);
             Some(passed / span.as_secs_f64().max(0.001))
@@ -58,7 +72,7 @@ impl LegLook {
         Self {
             sent,
             resent: bytes(|tcp| tcp.retransmitted_bytes),
-            delivered: u64::from(delivered) * u64::from(after.mss),
+            delivered: segments(|tcp| tcp.delivered_segments) * size,
             rtt: (sent > 0 && after.rtt > 0.0)
                 .then(|| (after.rtt, (after.rtt - least.unwrap_or(after.rtt)).max(0.0))),
             least: least.or((after.rtt > 0.0).then_some(after.rtt)),

@@ -177,6 +177,28 @@ fn what_a_leg_carries_is_what_arrived_while_its_link_was_up() {
 }
 
 #[test]
+fn small_segments_are_not_taken_for_full_ones() {
+    let after = |sent: u64, segments: u32, delivered: u32| TcpFigures {
+        sent_bytes: Some(sent),
+        sent_segments: Some(segments),
+        delivered_segments: Some(delivered),
+        mss: 1448,
+        ..TcpFigures::default()
+    };
+    let between = |before, after| LegLook::between(Some(before), Some(after), 0, SECOND).delivered;
+    let bulk = after(1_448_000, 1000, 1000);
+    assert_eq!(between(TcpFigures::default(), bulk), 1_448_000);
+    let echoes = after(1_448_000 + 2000, 1100, 1100);
+    assert_eq!(between(bulk, echoes), 2000);
+    // What arrives was sent before.
+    let late = after(1_448_000 + 2000, 1100, 1110);
+    assert_eq!(between(echoes, late), 10 * 1318);
+    // More than one segment in a packet, as far as the kernel counts (TSO).
+    let large = after(1_448_000, 100, 1000);
+    assert_eq!(between(TcpFigures::default(), large), 1_448_000);
+}
+
+#[test]
 fn what_waits_for_the_receiver_or_for_a_moment_is_no_load() {
     let busy = look(1, 0.03, 5000);
     assert!(busy.is_backlogged && busy.rtt.is_some());
