@@ -1,14 +1,16 @@
 //! Who has how much of a link that is back: on the guest's virtual clock.
 
 use std::io::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use pepd_testbed::link::{QueueLimit, Rate, Shape};
 use pepd_testbed::{Family, World, require, wait_until};
 use rstest::rstest;
 
-use super::outage_times::{Crossing, FAR, NEAR, RATE, payload};
+use super::outage_times::{BEGINNING, Crossing, FAR, NEAR, RATE, payload, sent};
 use crate::harness::{LIMIT, pass};
 use crate::streams::{take, watch};
 
@@ -81,6 +83,62 @@ fn who_is_idle_has_no_part_of_a_link_that_is_back(
     }
     // With bbr it may go on at a last sample that was low. A part beside all of them would be 0.03.
     ensure!(share > 0.4, "{share}");
+    crossing.stop()
+}
+
+/// Many connections that send little, in small segments, say little of what the link carries: together they begin no faster than
+/// that, and none waits for long.
+#[rstest]
+#[case(Family::V4, "\"bbr\"")]
+#[case(Family::V6, "\"cubic\"")]
+fn many_that_send_little_do_not_meet_the_link_with_a_burst(
+    #[case] family: Family,
+    #[case] control: &str,
+) -> Result<()> {
+    const MANY: usize = 60;
+    const PIECE: [u8; 20] = [b'.'; 20];
+    const INTERVAL: Duration = Duration::from_millis(20);
+    require!(root, virtual_time, program("nft"));
+    let rate = 2 * RATE;
+    let crossing = cross(rate, control, family, MANY)?;
+    let over = AtomicBool::new(false);
+    let (burst, first) = thread::scope(|scope| -> Result<_> {
+        let sender = scope.spawn(|| -> Result<()> {
+            while !over.load(Relaxed) {
+                for pair in &crossing.pairs {
+                    (&pair.client).write_all(&PIECE)?;
+                }
+                pass(INTERVAL);
+            }
+            Ok(())
+        });
+        let done = (|| {
+            watch(&crossing.pairs, BEFORE)?;
+            crossing.be("gone")?;
+            pass(OUTAGE);
+            for pair in &crossing.pairs {
+                take(&pair.server)?;
+            }
+            let before = sent(&crossing.world)?;
+            crossing.be("up")?;
+            let (begun, _) = watch(&crossing.pairs, BEGINNING)?;
+            let burst = sent(&crossing.world)? - before;
+            let (later, _) = watch(&crossing.pairs, AFTER)?;
+            let first = begun.into_iter().zip(later);
+            let first = first.map(|(begun, later)| begun.or(later.map(|later| BEGINNING + later)));
+            Ok((burst, first.collect::<Option<Vec<_>>>()))
+        })();
+        over.store(true, Relaxed);
+        sender.join().ok().context("the sender panicked")??;
+        done
+    })?;
+    let last = first.iter().flatten().max();
+    println!(
+        "{family}, {control}: {burst} bytes in {BEGINNING:?}, the last had data after {last:?}"
+    );
+    let most = rate * 1_000_000 / 8 * u64::try_from(BEGINNING.as_millis())? / 1000 + 10 * 1514;
+    ensure!(burst <= most, "{burst} of {most} bytes");
+    ensure!(last.is_some(), "one has had no data after {AFTER:?}");
     crossing.stop()
 }
 

@@ -33,7 +33,7 @@ const SEED: u64 = 13;
 const FEW: usize = 4;
 const MANY: usize = 20;
 /// The time after an outage in which no more may be sent than the link carries in it, and ten segments.
-const BEGINNING: Duration = Duration::from_millis(100);
+pub(super) const BEGINNING: Duration = Duration::from_millis(100);
 /// The round trips after an outage that are looked at one by one, and the time in which the link is watched
 /// in all.
 const ROUND_TRIPS: u32 = 8;
@@ -135,7 +135,7 @@ fn timeout(socket: &Path) -> Result<Duration> {
 }
 
 /// Gives how many bytes the box has sent towards the server so far, with their headers.
-fn sent(world: &World) -> Result<u64> {
+pub(super) fn sent(world: &World) -> Result<u64> {
     world.hb().run(|| {
         let devices = std::fs::read_to_string("/proc/thread-self/net/dev")?;
         let figures = devices
