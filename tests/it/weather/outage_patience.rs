@@ -141,3 +141,28 @@ fn what_is_paced_is_not_given_up(#[values(Family::V4, Family::V6)] family: Famil
     })?;
     stage.finish()
 }
+
+/// A leg that a reload renames during an outage of its link has its user timeout afterwards: the link counts as up then.
+#[rstest]
+fn who_is_renamed_meanwhile_is_given_up_as_ever(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root, program("nft"), program("ss"));
+    let timeout = "user_timeout = \"2s\"\n";
+    let mut stage = open(Via::Pepd, timeout)?;
+    let pair = stage.world.pair(family)?;
+    pair.exchange(10_000)?;
+    tell(&stage, "wan gone")?;
+    let config = World::config().replace("[leg.wan]\n", &format!("[leg.wan]\n{timeout}"));
+    let config = format!("{config}{}", stage.world.admin()).replace("wan", "radio");
+    stage.pepd()?.reload(&config)?;
+    pair.exchange(10_000)?;
+    Side::Server.lose(&stage.world)?;
+    send(&pair.client, &Pattern::new(7), 0, BYTES)?;
+    pair.client.set_read_timeout(Some(LIMIT))?;
+    // By the kernel's own patience it would take a quarter of an hour.
+    let end = (&pair.client).read(&mut [0]).unwrap_err();
+    assert_eq!(end.kind(), ErrorKind::ConnectionReset, "{end}");
+    Side::Server.restore(&stage.world)?;
+    stage.finish()
+}

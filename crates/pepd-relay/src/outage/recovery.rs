@@ -5,10 +5,13 @@
 //! more, or that time has passed with the link up. Without one the kernel would count the probes of an idle leg that the outage
 //! has swallowed, and end it with the next, or what was sent again, by its own patience.
 
+use std::net::IpAddr;
+use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use pepd_sys::tcp_info::TcpInfo;
 use pepd_telemetry::LiveLeg;
+use socket2::SockRef;
 
 use super::{info, set_user_timeout};
 use crate::shared::Shared;
@@ -23,10 +26,12 @@ const INTERVAL: Duration = Duration::from_secs(1);
 pub(super) async fn recover(shared: &Shared, leg: &str, mut legs: Vec<LiveLeg>, up_since: Instant) {
     while !legs.is_empty() {
         let settings = shared.settings.load_full();
-        let of_leg = settings.leg_named(leg);
-        let user_timeout = of_leg.and_then(|leg| leg.user_timeout);
-        let keepalive = of_leg.map_or(Duration::ZERO, |leg| leg.keepalive.interval);
         legs.retain(|live| {
+            // A reload may have given it another name.
+            let renamed = || settings.leg_towards(peer(live)?);
+            let of_leg = settings.leg_named(leg).or_else(renamed);
+            let user_timeout = of_leg.and_then(|leg| leg.user_timeout);
+            let keepalive = of_leg.map_or(Duration::ZERO, |leg| leg.keepalive.interval);
             let patience = info(live).map(|info| patience(&info, user_timeout, keepalive));
             let waits = patience.is_some_and(|patience| up_since.elapsed() < patience);
             if !waits {
@@ -36,6 +41,13 @@ pub(super) async fn recover(shared: &Shared, leg: &str, mut legs: Vec<LiveLeg>, 
         });
         tokio::time::sleep(INTERVAL).await;
     }
+}
+
+/// Returns the address at the other end of a leg.
+fn peer(live: &LiveLeg) -> Option<IpAddr> {
+    let socket = live.socket.upgrade()?;
+    let address = SockRef::from(&socket.as_fd()).peer_addr().ok()?;
+    Some(address.as_socket()?.ip())
 }
 
 /// Returns how long a link has to be up until the leg gets its own back: no time where it waits for nothing.
