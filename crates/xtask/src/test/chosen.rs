@@ -104,6 +104,7 @@ pub const IN_VIRTUAL_TIME: &[&str] = &[
     "weather::held_acks:: Family__V6 seconds_2_10 known_1_true",
     "weather::outage_lengths:: Gone__Both seconds_2_70",
     "weather::outage_again:: case_1 up_4",
+    "weather::outage_shares::many case_1",
     "weather::outage_shares::who_is_idle case_1 waiting_2",
     "weather::outage_shares::whoever case_2 later_1",
     "weather::outage_times::a_link case_2",
