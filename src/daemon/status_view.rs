@@ -9,7 +9,7 @@ use pepd_admin::metrics::open_descriptors;
 use pepd_admin::wire::{
     API_VERSION, AutoBuffers, CampusSnapshot, Confinement, CountedReason, DaemonState, Deaths,
     FlowHistory, FlowSnapshot, GuardDrops, HistoryStep, LastReload, LegHistory, LimitUse,
-    LinkState, MoveCounts, PathPoint, Readiness, ReloadState, Status, Survival, Takeover,
+    MoveCounts, PathPoint, Readiness, ReloadState, Status, Survival, Takeover,
 };
 use pepd_admin::{LegFacts, View, advise};
 use pepd_config::{Buffer, Config, Via};
@@ -282,15 +282,6 @@ impl StatusView {
         }
         limits
     }
-
-    /// Returns what is known of the links, and who waits for them.
-    fn links(&self) -> Vec<LinkState> {
-        let mut links = self.links.get();
-        for link in &mut links {
-            link.waiting = self.observer.newcomers(&link.leg);
-        }
-        links
-    }
 }
 
 impl View for StatusView {
@@ -328,7 +319,7 @@ impl View for StatusView {
             peers: self.peers.get(),
             routed,
             guards,
-            links: self.links(),
+            links: self.links.seen_by(&self.observer),
             legs,
             rates: self.finders.rates(),
             chosen: self.chosen.get(),

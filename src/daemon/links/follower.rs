@@ -343,16 +343,12 @@ impl Follower {
                 self.relay.up(leg);
                 // They cannot know of it yet.
                 self.peers.ask();
+                return;
             }
-            State::GoingDown => {
-                tracing::info!(leg = leg_name, by, "the link is about to go");
-                self.relay.gone(leg, gone, None);
-            }
-            State::Gone => {
-                tracing::warn!(leg = leg_name, by, "the link is gone");
-                self.relay.gone(leg, gone, None);
-            }
+            State::GoingDown => tracing::info!(leg = leg_name, by, "the link is about to go"),
+            State::Gone => tracing::warn!(leg = leg_name, by, "the link is gone"),
         }
+        self.relay.gone(leg, gone, None);
     }
 
     /// Tells what holds packets how a link is.

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use pepd_admin::wire::{FlowSnapshot, LinkReport, LinkState};
+use pepd_relay::Observer;
 
 use super::link::seconds;
 
@@ -44,6 +45,15 @@ impl LinkStates {
         let links = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let link = links.iter().find(|link| link.leg == leg);
         link.is_some_and(|link| was_away(link, 1.0 + SETTLES, now))
+    }
+
+    /// Gives the same as [`Self::get`], and how many wait for each.
+    pub fn seen_by(&self, observer: &Observer) -> Vec<LinkState> {
+        let mut links = self.get();
+        for link in &mut links {
+            link.waiting = observer.newcomers(&link.leg);
+        }
+        links
     }
 
     /// Takes what is known now.

@@ -10,7 +10,7 @@ use pepd_testbed::link::{QueueLimit, Rate, Shape};
 use pepd_testbed::{Family, World, require, wait_until};
 use rstest::rstest;
 
-use super::outage_times::{BEGINNING, Crossing, FAR, NEAR, RATE, payload, sent};
+use super::outage_times::{BEGINNING, Crossing, FAR, NEAR, RATE, most_at_first, payload, sent};
 use crate::harness::{LIMIT, pass};
 use crate::streams::{take, watch};
 
@@ -116,9 +116,7 @@ fn many_that_send_little_do_not_meet_the_link_with_a_burst(
             watch(&crossing.pairs, BEFORE)?;
             crossing.be("gone")?;
             pass(OUTAGE);
-            for pair in &crossing.pairs {
-                take(&pair.server)?;
-            }
+            crossing.take()?;
             let before = sent(&crossing.world)?;
             crossing.be("up")?;
             let (begun, _) = watch(&crossing.pairs, BEGINNING)?;
@@ -136,7 +134,7 @@ fn many_that_send_little_do_not_meet_the_link_with_a_burst(
     println!(
         "{family}, {control}: {burst} bytes in {BEGINNING:?}, the last had data after {last:?}"
     );
-    let most = rate * 1_000_000 / 8 * u64::try_from(BEGINNING.as_millis())? / 1000 + 10 * 1514;
+    let most = most_at_first(rate * 1_000_000)?;
     ensure!(burst <= most, "{burst} of {most} bytes");
     ensure!(last.is_some(), "one has had no data after {AFTER:?}");
     crossing.stop()
@@ -170,9 +168,7 @@ fn whoever_takes_over_at_the_return_knows_what_the_link_carried(
             log.contains("the link has been up for a moment")
         })?;
         // What came meanwhile is not what comes then.
-        for pair in &crossing.pairs {
-            take(&pair.server)?;
-        }
+        crossing.take()?;
         share(&crossing, rate, family, AFTER)
     })?;
     println!("{family}, {flows} flows, {control}, dies after {later} ms: {share:.2} of the rate");

@@ -89,6 +89,11 @@ impl Crossing {
         })
     }
 
+    /// Reads what has come to the servers so far: it is not what comes then. Gives how much that was.
+    pub(super) fn take(&self) -> Result<usize> {
+        self.pairs.iter().map(|pair| take(&pair.server)).sum()
+    }
+
     /// Has the far link go away, or come back, unseen, and tells of it.
     pub(super) fn be(&self, state: &str) -> Result<()> {
         let rule = if state == "gone" { LOSE } else { RESTORE };
@@ -146,6 +151,11 @@ pub(super) fn sent(world: &World) -> Result<u64> {
         let sent = figures.split_whitespace().nth(8).context("sent bytes")?;
         Ok(sent.parse()?)
     })
+}
+
+/// Gives the bytes that may be sent in [`BEGINNING`] over a link that carries this in bits a second.
+pub(super) fn most_at_first(rate: u64) -> Result<u64> {
+    Ok(rate * u64::try_from(BEGINNING.as_millis())? / 8000 + 10 * 1514)
 }
 
 /// Loses what the box would get from its two sides, and what they would get from it, where a link is
@@ -320,9 +330,7 @@ fn a_link_that_is_back_is_used_at_once(
             pass(OUTAGE + longer);
             // What had come before is not what comes after.
             all += watch(pairs, Duration::ZERO)?.1;
-            for pair in pairs {
-                all += take(&pair.server)?;
-            }
+            all += crossing.take()?;
             let sent_before = sent(world)?;
             crossing.be("up")?;
             let since = Instant::now();
@@ -358,7 +366,7 @@ fn a_link_that_is_back_is_used_at_once(
                 round_trips.join(" "),
             );
             // The link is not met by all that has waited for it.
-            let most = rate * u64::try_from(BEGINNING.as_millis())? / 8000 + 10 * 1514;
+            let most = most_at_first(rate)?;
             ensure!(burst <= most, "{burst} of {most} bytes");
             ensure!(
                 after.first.len() == flows && last.is_some_and(|last| *last < limit),

@@ -63,8 +63,7 @@ fn whoever_takes_over_knows_that_the_link_is_gone(
     stage.finish()
 }
 
-/// The process dies while the first of many connections are restarted. Whoever takes over restarts them all: also those that it
-/// has not begun with when it hears of the link, and no slower than the link carried before the outage.
+/// The process dies while the first of many connections are restarted. Whoever takes over restarts them all.
 #[rstest]
 fn whoever_takes_over_at_the_return_restarts_them_all(
     #[values(Family::V4, Family::V6)] family: Family,

@@ -26,10 +26,10 @@ const INTERVAL: Duration = Duration::from_secs(1);
 pub(super) async fn recover(shared: &Shared, leg: &str, mut legs: Vec<LiveLeg>, up_since: Instant) {
     while !legs.is_empty() {
         let settings = shared.settings.load_full();
+        let named = settings.leg_named(leg);
         legs.retain(|live| {
             // A reload may have given it another name.
-            let renamed = || settings.leg_towards(peer(live)?);
-            let of_leg = settings.leg_named(leg).or_else(renamed);
+            let of_leg = named.or_else(|| settings.leg_towards(peer(live)?));
             let user_timeout = of_leg.and_then(|leg| leg.user_timeout);
             let keepalive = of_leg.map_or(Duration::ZERO, |leg| leg.keepalive.interval);
             let patience = info(live).map(|info| patience(&info, user_timeout, keepalive));

@@ -107,7 +107,8 @@ impl<'l> Stalled<'l> {
         opener: Opener<'s>,
     ) -> Option<Paced<'s>> {
         let (socket, injector) = (self.live.socket.upgrade()?, shared.injector.as_ref()?);
-        self.acknowledged = tcp_info(socket.as_fd()).ok()?.acknowledged_bytes;
+        let info = tcp_info(socket.as_fd()).ok()?;
+        self.acknowledged = info.acknowledged_bytes;
         // Only where something waits that was not sent yet can the kernel be had to send; and what takes its
         // timeout for a false alarm would find a smaller window than without this.
         let can_send = self.info.unacked > 0 && self.info.unsent > 0;
@@ -122,7 +123,7 @@ impl<'l> Stalled<'l> {
             let rates = (self.delivered, self.claim());
             opener.pace(self.live, &self.info, rates)
         });
-        if let Err(error) = restart(socket.as_fd(), injector, shared, outage) {
+        if let Err(error) = restart(socket.as_fd(), &info, injector, shared, outage) {
             tracing::debug!(flow = self.live.flow, %error, "restart a leg");
         }
         // After what undoes doublings, since that is a timeout more.
@@ -142,11 +143,11 @@ fn has_stopped(info: &TcpInfo) -> bool {
 
 fn restart(
     fd: BorrowedFd<'_>,
+    info: &TcpInfo,
     injector: &Injector,
     shared: &Shared,
     outage: Option<Duration>,
 ) -> Result<(), RepairError> {
-    let info = tcp_info(fd)?;
     if info.unacked == 0 {
         return Ok(repair::probe_window(fd)?);
     }
@@ -165,7 +166,7 @@ fn restart(
     if tcp_info(fd)?.retransmitted_segments != info.retransmitted_segments {
         return Ok(());
     }
-    send_first(fd, injector, &info, ends)
+    send_first(fd, injector, info, ends)
 }
 
 /// Tells the socket that its first segment has had no route, until its timer is not doubled any more.
