@@ -23,7 +23,7 @@ mod tasks;
 mod waiting;
 mod window;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -43,7 +43,7 @@ pub(crate) use limit::settle as settle_limit;
 pub(crate) use links::{Links, Returns};
 use pace::Pace;
 use recovery::recover;
-use stalled::Stalled;
+use stalled::{Acknowledged, Stalled};
 pub(crate) use tasks::{LinkTasks, Went};
 use waiting::{Silence, Waiting};
 pub(crate) use window::settle;
@@ -184,7 +184,7 @@ async fn go_on(context: &Context, leg: &str, before: &Before, legs: &[LiveLeg], 
     let said = said_rate(shared, leg);
     let claimed = stalled.iter().map(Stalled::claim).sum();
     shared.links.note(leg, context.index, claimed);
-    let opener = opener(shared, leg, before, &stalled, said.unwrap_or(claimed));
+    let opener = opener(shared, leg, before, &stalled, (said, claimed));
     let opens = opener.control.is_some();
     let mut pace = begin(&stalled, said, &opener, claimed, up_since);
     tell(context, leg, stalled.len(), waiting.len());
@@ -196,6 +196,7 @@ async fn go_on(context: &Context, leg: &str, before: &Before, legs: &[LiveLeg], 
             .collect(),
         paced: Vec::new(),
     };
+    let mut begun = Begun::default();
     let mut heard = false;
     for again in [Duration::ZERO].into_iter().chain(AGAIN).chain(IF_SILENT) {
         let is_done = stalled.is_empty() && waiting.is_empty() && answers.unanswered.is_empty();
@@ -209,10 +210,12 @@ async fn go_on(context: &Context, leg: &str, before: &Before, legs: &[LiveLeg], 
         for one in stalled.iter_mut().filter(|one| is_due(&one.info, again)) {
             // One that is opened sends some more soon.
             let segments = if opens { OPENED_AT_ONCE } else { 1 };
+            pace.double(Instant::now(), |by| begun.answered(by));
             let at = pace.next(one.bytes(segments), Instant::now());
             answers.await_until(at, &mut pace).await;
             let outage = again.is_zero().then_some(outage);
             answers.paced.extend(one.restart(shared, outage, opener));
+            begun.note(one);
         }
         waiting.retain(|one| one.is_waiting(up_since.elapsed()));
         for one in waiting.iter().filter(|one| is_due(&one.info, again)) {
@@ -255,7 +258,7 @@ fn begin(
     }
     // What it carried may be what there was to carry.
     let trips = stalled.iter().filter_map(|one| one.info.min_rtt);
-    pace.doubling(trips.max().unwrap_or_default().max(LEAST))
+    pace.doubling(trips.max().unwrap_or_default().max(LEAST), now)
 }
 
 /// Counts the legs that are restarted, and says so.
@@ -280,21 +283,40 @@ fn opener<'s>(
     leg: &str,
     before: &Before,
     stalled: &[Stalled<'_>],
-    rate: u64,
+    (said, claimed): (Option<u64>, u64),
 ) -> Opener<'s> {
-    let least = stalled.iter().filter_map(|one| {
-        let trip = one.info.min_rtt?.as_secs_f64();
-        Some(f64::from(one.bytes(LEAST_OPENED)) / trip)
-    });
-    let fits = stalled.len() == 1 || least.sum::<f64>() < rate as f64;
-    let control = shared.resume.as_deref().filter(|_| fits);
     let told = shared.links.rate(leg).map(Rate::bytes_per_second);
     let share = Share {
         claimed: shared.links.noted(leg),
         carried: least_known(before.carried, told),
         is_shared: stalled.len() > 1,
     };
+    let rate = said.unwrap_or_else(|| share.of_all(claimed).min(claimed));
+    let least = stalled.iter().filter_map(|one| {
+        let trip = one.info.min_rtt?.as_secs_f64();
+        Some(f64::from(one.bytes(LEAST_OPENED)) / trip)
+    });
+    let fits = stalled.len() == 1 || least.sum::<f64>() < rate as f64;
+    let control = shared.resume.as_deref().filter(|_| fits);
     Opener { control, share }
+}
+
+/// The legs that have been restarted, until it was looked at whether they are answered.
+#[derive(Default)]
+struct Begun<'l>(VecDeque<(Instant, Acknowledged<'l>)>);
+
+impl<'l> Begun<'l> {
+    /// Notes one that has just been restarted.
+    fn note(&mut self, one: &Stalled<'l>) {
+        self.0.push_back((Instant::now(), one.acknowledged));
+    }
+
+    /// Gives how many of those are answered that have been noted by this time, and how many they are, and forgets them.
+    fn answered(&mut self, by: Instant) -> (usize, usize) {
+        let all = self.0.partition_point(|(at, _)| *at <= by);
+        let answered = self.0.drain(..all).filter(|(_, one)| one.has_changed());
+        (answered.count(), all)
+    }
 }
 
 /// The legs that have been restarted, until they are answered.

@@ -14,6 +14,11 @@ const HEADERS: u64 = 72;
 /// The doublings after which it is as fast as it gets.
 const MOST_DOUBLINGS: u32 = 10;
 
+/// Returns the time in which a segment is answered where no queue has grown.
+fn in_time(trip: Duration) -> Duration {
+    trip * 5 / 4
+}
+
 /// When the next connection of a leg may send a segment again.
 #[derive(Debug)]
 pub(super) struct Pace {
@@ -22,9 +27,19 @@ pub(super) struct Pace {
     /// The segments that may still be sent without waiting.
     at_once: u64,
     next: Instant,
-    begun: Instant,
-    /// The time after which it is twice as fast, again and again; none where the rate is that of the link.
-    doubles: Option<Duration>,
+    /// When it may be twice as fast; none where the rate is that of the link.
+    doubling: Option<Doubling>,
+}
+
+/// Doublings of a rate.
+#[derive(Debug)]
+struct Doubling {
+    /// A round trip.
+    trip: Duration,
+    /// When it is looked next at whether what was sent is answered.
+    at: Instant,
+    /// Those that are left.
+    left: u32,
 }
 
 impl Pace {
@@ -42,28 +57,46 @@ impl Pace {
             rate: rate.max(LEAST),
             at_once: AT_ONCE,
             next: now,
-            begun: now,
-            doubles: None,
+            doubling: None,
         }
     }
 
-    /// Is twice as fast after each round `trip`, as a new connection is (RFC 5681, section 3.1): the rate is what the leg carried,
-    /// which may be what there was to carry and not what it can.
-    pub(super) fn doubling(self, trip: Duration) -> Self {
+    /// May be twice as fast after each round `trip`, as a new connection is (RFC 5681, section 3.1), from `now` on: the rate is
+    /// what the leg carried, which may be what there was to carry and not what it can.
+    pub(super) fn doubling(self, trip: Duration, now: Instant) -> Self {
+        let doubling = Doubling {
+            trip,
+            at: now + in_time(trip),
+            left: MOST_DOUBLINGS,
+        };
         Self {
-            doubles: Some(trip),
+            doubling: Some(doubling),
             ..self
         }
     }
 
-    /// Returns the bytes a second at this time.
-    fn rate(&self, at: Instant) -> u64 {
-        let Some(trip) = self.doubles else {
-            return self.rate;
+    /// Doubles the rate where it is time for that, and most of those are answered by now that have begun a round trip ago and
+    /// more: `answered` gives of those that began by that time how many are, and how many they are.
+    pub(super) fn double(
+        &mut self,
+        now: Instant,
+        answered: impl FnOnce(Instant) -> (usize, usize),
+    ) {
+        let Some(doubling) = &mut self.doubling else {
+            return;
         };
-        let trips = at.saturating_duration_since(self.begun).as_nanos() / trip.as_nanos().max(1);
-        let times = u32::try_from(trips).map_or(MOST_DOUBLINGS, |trips| trips.min(MOST_DOUBLINGS));
-        self.rate.saturating_mul(1 << times)
+        if doubling.left == 0 || now < doubling.at {
+            return;
+        }
+        doubling.at = now + doubling.trip;
+        let Some(begun) = now.checked_sub(in_time(doubling.trip)) else {
+            return;
+        };
+        let (answered, all) = answered(begun);
+        if answered * 4 >= all * 3 && all > 0 {
+            doubling.left -= 1;
+            self.rate = self.rate.saturating_mul(2);
+        }
     }
 
     /// Returns when a segment of so many bytes may be sent, and reserves its time.
@@ -73,7 +106,7 @@ impl Pace {
             return now;
         }
         let at = self.next.max(now);
-        let nanoseconds = (u64::from(bytes) + HEADERS) * 1_000_000_000 / self.rate(at);
+        let nanoseconds = (u64::from(bytes) + HEADERS) * 1_000_000_000 / self.rate;
         self.next = at + Duration::from_nanos(nanoseconds);
         at
     }
@@ -100,20 +133,33 @@ mod tests {
     }
 
     #[test]
-    fn what_was_carried_is_where_it_begins() {
+    fn it_is_faster_where_what_was_sent_is_answered_in_time() {
         let start = Instant::now();
         let trip = Duration::from_millis(100);
-        let mut pace = Pace::of_open_windows(100_000, start).doubling(trip);
-        let times: Vec<_> = (0..310).map(|_| pace.next(928, start)).collect();
-        let within = |trips| {
-            times
-                .iter()
-                .filter(|at| **at < start + trips * trip)
-                .count()
-        };
-        assert_eq!([1, 2, 3, 4].map(within), [10, 30, 70, 150]);
-        assert!(pace.next(928, start + Duration::from_secs(86_400)) > start);
-        assert!(pace.rate(start + Duration::from_secs(86_400)) == 100_000 << MOST_DOUBLINGS);
+        let pace = || Pace::of_open_windows(100_000, start).doubling(trip, start);
+        let at = |trips: u32| start + trip * trips / 4;
+        let mut answered = pace();
+        answered.double(at(4), |_| (1, 1));
+        assert_eq!(answered.rate, 100_000, "nothing can be yet");
+        answered.double(at(5), |begun| {
+            assert_eq!(begun, start);
+            (3, 4)
+        });
+        answered.double(at(8), |_| (9, 9));
+        assert_eq!(answered.rate, 200_000, "once in a round trip");
+        answered.double(at(9), |_| (9, 9));
+        assert_eq!(answered.rate, 400_000);
+        for others in [(2, 4), (0, 0)] {
+            let mut pace = pace();
+            pace.double(at(5), |_| others);
+            assert_eq!(pace.rate, 100_000);
+        }
+        let mut link = Pace::new(100_000, start);
+        link.double(at(5), |_| (1, 1));
+        assert_eq!(link.rate, 100_000, "what the link is said to carry");
+        let mut long = pace();
+        (1..100).for_each(|trips| long.double(at(5 * trips), |_| (1, 1)));
+        assert_eq!(long.rate, 100_000 << MOST_DOUBLINGS);
     }
 
     #[test]

@@ -55,7 +55,21 @@ pub(super) struct Stalled<'l> {
     /// The bytes that wait.
     waits: u64,
     /// Those that were acknowledged when it was restarted last.
-    acknowledged: u64,
+    pub(super) acknowledged: Acknowledged<'l>,
+}
+
+/// The bytes of a leg that were acknowledged at a time.
+#[derive(Clone, Copy)]
+pub(super) struct Acknowledged<'l> {
+    live: &'l LiveLeg,
+    bytes: u64,
+}
+
+impl Acknowledged<'_> {
+    /// Returns whether more are acknowledged now, or the leg is closed.
+    pub(super) fn has_changed(&self) -> bool {
+        info(self.live).is_none_or(|now| now.acknowledged_bytes != self.bytes)
+    }
 }
 
 impl<'l> Stalled<'l> {
@@ -72,7 +86,10 @@ impl<'l> Stalled<'l> {
             live,
             delivered: delivered.max(least),
             waits: waits(live),
-            acknowledged: info.acknowledged_bytes,
+            acknowledged: Acknowledged {
+                live,
+                bytes: info.acknowledged_bytes,
+            },
             info,
         })
     }
@@ -91,7 +108,7 @@ impl<'l> Stalled<'l> {
     /// Returns whether nothing has been acknowledged since it was restarted last.
     pub(super) fn is_stalled(&self) -> bool {
         info(self.live).is_some_and(|now| {
-            now.acknowledged_bytes == self.acknowledged && (now.unacked > 0 || now.unsent > 0)
+            now.acknowledged_bytes == self.acknowledged.bytes && (now.unacked > 0 || now.unsent > 0)
         })
     }
 
@@ -108,7 +125,7 @@ impl<'l> Stalled<'l> {
     ) -> Option<Paced<'s>> {
         let (socket, injector) = (self.live.socket.upgrade()?, shared.injector.as_ref()?);
         let info = tcp_info(socket.as_fd()).ok()?;
-        self.acknowledged = info.acknowledged_bytes;
+        self.acknowledged.bytes = info.acknowledged_bytes;
         // Only where something waits that was not sent yet can the kernel be had to send; and what takes its
         // timeout for a false alarm would find a smaller window than without this.
         let can_send = self.info.unacked > 0 && self.info.unsent > 0;
