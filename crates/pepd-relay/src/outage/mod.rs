@@ -9,9 +9,10 @@
 //! its timer is not let wait for as long as the outage was (`limit`). By itself the kernel would only when its retransmission timer runs out,
 //! which an outage has doubled again and again, up to two minutes.
 //!
-//! The connections of a leg begin one after the other, no faster than its rate (`pace`).
+//! The connections of a leg begin one after the other, no faster than its rate (`beginning`).
 
 mod answered;
+mod beginning;
 mod injector;
 mod limit;
 mod links;
@@ -23,31 +24,32 @@ mod tasks;
 mod waiting;
 mod window;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pepd_packet::{MarkValue, Rate};
+use pepd_packet::MarkValue;
 use pepd_sys::stream;
 use pepd_sys::tcp_info::{TcpInfo, tcp_info};
 use pepd_telemetry::{LiveLeg, Side};
 use socket2::{SockAddr, SockRef};
 
 use answered::{Next, Unanswered};
+use beginning::Beginning;
 pub use injector::Injector;
 use limit::Limits;
 pub(crate) use limit::settle as settle_limit;
 pub(crate) use links::{Links, Returns};
 use pace::Pace;
 use recovery::recover;
-use stalled::{Acknowledged, Stalled};
+use stalled::Stalled;
 pub(crate) use tasks::{LinkTasks, Went};
 use waiting::{Silence, Waiting};
 pub(crate) use window::settle;
-use window::{LEAST, Opener, Paced, Share};
+use window::{LEAST, Paced};
 
 use crate::shared::{Context, Shared};
 
@@ -149,11 +151,6 @@ impl Before {
     }
 }
 
-/// Returns the least of what is known.
-fn least_known(one: Option<u64>, other: Option<u64>) -> Option<u64> {
-    one.into_iter().chain(other).min()
-}
-
 /// Has the leg's connections go on where they had stopped, and ends with each of them as it was before
 /// the outage.
 async fn restart(context: Arc<Context>, leg: Arc<str>, before: Before) {
@@ -181,12 +178,7 @@ async fn go_on(context: &Context, leg: &str, before: &Before, legs: &[LiveLeg], 
         .iter()
         .filter_map(|live| Waiting::of(live, outage, silence));
     let mut waiting: Vec<_> = waiting.collect();
-    let said = said_rate(shared, leg);
-    let claimed = stalled.iter().map(Stalled::claim).sum();
-    shared.links.note(leg, context.index, claimed);
-    let opener = opener(shared, leg, before, &stalled, (said, claimed));
-    let opens = opener.control.is_some();
-    let mut pace = begin(&stalled, said, &opener, claimed, up_since);
+    let mut beginning = Beginning::new(context, leg, before, &stalled, up_since);
     tell(context, leg, stalled.len(), waiting.len());
     let mut answers = Answers {
         shared,
@@ -196,69 +188,34 @@ async fn go_on(context: &Context, leg: &str, before: &Before, legs: &[LiveLeg], 
             .collect(),
         paced: Vec::new(),
     };
-    let mut begun = Begun::default();
     let mut heard = false;
     for again in [Duration::ZERO].into_iter().chain(AGAIN).chain(IF_SILENT) {
         let is_done = stalled.is_empty() && waiting.is_empty() && answers.unanswered.is_empty();
         if is_done || heard && IF_SILENT.contains(&again) {
             break;
         }
-        answers.await_until(up_since + again, &mut pace).await;
+        answers
+            .await_until(up_since + again, &mut beginning.pace)
+            .await;
         // Thousands are not looked at before the first of them goes on.
         heard = again >= LAST_AGAIN && legs.iter().any(|live| is_heard(live, up_since));
         stalled.retain(Stalled::is_stalled);
         for one in stalled.iter_mut().filter(|one| is_due(&one.info, again)) {
-            // One that is opened sends some more soon.
-            let segments = if opens { OPENED_AT_ONCE } else { 1 };
-            pace.double(Instant::now(), |by| begun.answered(by));
-            let at = pace.next(one.bytes(segments), Instant::now());
-            answers.await_until(at, &mut pace).await;
+            let at = beginning.next(one);
+            answers.await_until(at, &mut beginning.pace).await;
             let outage = again.is_zero().then_some(outage);
-            answers.paced.extend(one.restart(shared, outage, opener));
-            begun.note(one);
+            let paced = one.restart(shared, outage, beginning.opener());
+            answers.paced.extend(paced);
+            beginning.note(one);
         }
         waiting.retain(|one| one.is_waiting(up_since.elapsed()));
         for one in waiting.iter().filter(|one| is_due(&one.info, again)) {
-            let at = pace.next(one.bytes(), Instant::now());
-            answers.await_until(at, &mut pace).await;
+            let at = beginning.pace.next(one.bytes(), Instant::now());
+            answers.await_until(at, &mut beginning.pace).await;
             one.wake(shared);
         }
     }
     answers.end_pacing().await;
-}
-
-/// Returns the pace at which these legs begin that claim so much together, where the link is `said` to carry that, in bytes a
-/// second.
-fn begin(
-    stalled: &[Stalled<'_>],
-    said: Option<u64>,
-    opener: &Opener<'_>,
-    claimed: u64,
-    now: Instant,
-) -> Pace {
-    let Opener { control, share } = opener;
-    // Samples of many come to more than the link carries. Where they come to less that is no reason to begin faster.
-    let delivered = stalled.iter().map(|one| one.delivered).sum();
-    let rate = said.unwrap_or_else(|| share.of_all(claimed).min(delivered));
-    tracing::debug!(
-        rate,
-        ?said,
-        claimed,
-        ?share,
-        ?control,
-        "how fast legs begin"
-    );
-    let pace = match control {
-        Some(_) => Pace::of_open_windows(rate, now),
-        // Each sends two more when its first segment is answered (RFC 5681, section 3.1), while others begin.
-        None => Pace::new(rate / 3, now),
-    };
-    if said.is_some() {
-        return pace;
-    }
-    // What it carried may be what there was to carry.
-    let trips = stalled.iter().filter_map(|one| one.info.min_rtt);
-    pace.doubling(trips.max().unwrap_or_default().max(LEAST), now)
 }
 
 /// Counts the legs that are restarted, and says so.
@@ -267,55 +224,6 @@ fn tell(context: &Context, leg: &str, legs: usize, peers: usize) {
         let worker = context.index;
         context.shared.counters.restarted.add(legs as u64);
         tracing::info!(leg, worker, legs, peers, "legs are restarted");
-    }
-}
-
-/// The segments for which the next leg waits where windows are opened: by four, 50 of bbr's sent 270 kB in 100 ms once in 13
-/// outages, where the link carries 250.
-const OPENED_AT_ONCE: u32 = 5;
-
-/// The segments that a leg sends in a round trip at least where its window is opened, if it has so much to send.
-const LEAST_OPENED: u32 = 3;
-
-/// Returns what opens the windows of these legs, unless they are too many for what all may send together, in bytes a second.
-fn opener<'s>(
-    shared: &'s Shared,
-    leg: &str,
-    before: &Before,
-    stalled: &[Stalled<'_>],
-    (said, claimed): (Option<u64>, u64),
-) -> Opener<'s> {
-    let told = shared.links.rate(leg).map(Rate::bytes_per_second);
-    let share = Share {
-        claimed: shared.links.noted(leg),
-        carried: least_known(before.carried, told),
-        is_shared: stalled.len() > 1,
-    };
-    let rate = said.unwrap_or_else(|| share.of_all(claimed).min(claimed));
-    let least = stalled.iter().filter_map(|one| {
-        let trip = one.info.min_rtt?.as_secs_f64();
-        Some(f64::from(one.bytes(LEAST_OPENED)) / trip)
-    });
-    let fits = stalled.len() == 1 || least.sum::<f64>() < rate as f64;
-    let control = shared.resume.as_deref().filter(|_| fits);
-    Opener { control, share }
-}
-
-/// The legs that have been restarted, until it was looked at whether they are answered.
-#[derive(Default)]
-struct Begun<'l>(VecDeque<(Instant, Acknowledged<'l>)>);
-
-impl<'l> Begun<'l> {
-    /// Notes one that has just been restarted.
-    fn note(&mut self, one: &Stalled<'l>) {
-        self.0.push_back((Instant::now(), one.acknowledged));
-    }
-
-    /// Gives how many of those are answered that have been noted by this time, and how many they are, and forgets them.
-    fn answered(&mut self, by: Instant) -> (usize, usize) {
-        let all = self.0.partition_point(|(at, _)| *at <= by);
-        let answered = self.0.drain(..all).filter(|(_, one)| one.has_changed());
-        (answered.count(), all)
     }
 }
 
@@ -384,15 +292,6 @@ fn is_heard(live: &LiveLeg, up_since: Instant) -> bool {
 /// Returns whether an attempt would have been answered by now, `after` so long.
 fn is_due(info: &TcpInfo, after: Duration) -> bool {
     after.is_zero() || after > info.rtt + 4 * info.rtt_variation
-}
-
-/// Returns the bytes a second at which a worker may begin, where somebody says how fast the link is.
-fn said_rate(shared: &Shared, leg: &str) -> Option<u64> {
-    let settings = shared.settings.load();
-    let given = settings.leg_named(leg).and_then(|leg| leg.rate);
-    // What the operator says holds, then what the link says of itself.
-    let rate = given.or_else(|| shared.links.rate(leg))?;
-    Some(rate.bytes_per_second() / shared.workers as u64)
 }
 
 /// Returns the bytes that wait to be acknowledged on a leg, sent or not.

@@ -52,7 +52,7 @@ pub(super) const LEAST: Duration = Duration::from_millis(20);
 /// but puts that of the next one off by its own (tcp_update_skb_after_send): at a rate by which a segment takes longer than
 /// a timeout the socket's time gets ahead by more each time, minutes in the end, and a leg that is paced afterwards, too,
 /// stands still for as long.
-const LEAST_SEGMENTS: u32 = 2;
+pub(super) const LEAST_SEGMENTS: u32 = 2;
 
 /// Returns the bytes a second by which a leg sends so many segments in its least round trip.
 pub(super) fn least_rate(segments: u32, info: &TcpInfo) -> u64 {
