@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use nix::sys::signal::Signal;
 use pepd_testbed::traffic::{Pattern, receive_exactly, send};
 use pepd_testbed::{Family, Stage, Via, World, require, wait_until};
 use rstest::rstest;
@@ -142,12 +143,15 @@ fn what_is_paced_is_not_given_up(#[values(Family::V4, Family::V6)] family: Famil
     stage.finish()
 }
 
-/// A leg that a reload renames during an outage of its link has its user timeout afterwards: the link counts as up then.
+/// A leg that a reload renames during an outage of its link has its user timeout afterwards: the link counts as up then. So it
+/// has where the process dies before it has given it back, because something waits still.
 #[rstest]
 fn who_is_renamed_meanwhile_is_given_up_as_ever(
     #[values(Family::V4, Family::V6)] family: Family,
+    #[values(false, true)] dies: bool,
 ) -> Result<()> {
     require!(root, program("nft"), program("ss"));
+    let pattern = Pattern::new(7);
     let timeout = "user_timeout = \"2s\"\n";
     let mut stage = open(Via::Pepd, timeout)?;
     let pair = stage.world.pair(family)?;
@@ -155,10 +159,20 @@ fn who_is_renamed_meanwhile_is_given_up_as_ever(
     tell(&stage, "wan gone")?;
     let config = World::config().replace("[leg.wan]\n", &format!("[leg.wan]\n{timeout}"));
     let config = format!("{config}{}", stage.world.admin()).replace("wan", "radio");
+    if dies {
+        Side::Server.lose(&stage.world)?;
+        send(&pair.client, &pattern, 0, BYTES)?;
+        wait_for_doublings(|| timer(&stage.world, &pair.client, Side::Server), "on")?;
+    }
     stage.pepd()?.reload(&config)?;
+    if dies {
+        stage.pepd()?.dies(Signal::SIGKILL)?;
+        Side::Server.restore(&stage.world)?;
+        receive_exactly(&pair.server, &pattern, 0, BYTES)?;
+    }
     pair.exchange(10_000)?;
     Side::Server.lose(&stage.world)?;
-    send(&pair.client, &Pattern::new(7), 0, BYTES)?;
+    send(&pair.client, &pattern, 0, BYTES)?;
     pair.client.set_read_timeout(Some(LIMIT))?;
     // By the kernel's own patience it would take a quarter of an hour.
     let end = (&pair.client).read(&mut [0]).unwrap_err();

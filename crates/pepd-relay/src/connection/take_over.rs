@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pepd_sys::clock;
-use pepd_telemetry::FlowInfo;
+use pepd_telemetry::{FlowInfo, LiveLeg, Side};
 use socket2::SockRef;
 
 use crate::connection::direction::Direction;
@@ -18,7 +18,7 @@ use crate::connection::record::ConnectionRecord;
 use crate::connection::state::Way;
 use crate::outage;
 use crate::settings::Leg;
-use crate::shared::Context;
+use crate::shared::{Context, Shared};
 use crate::slots::found::FoundConnection;
 use crate::slots::slot::Identity;
 
@@ -50,14 +50,12 @@ pub(super) async fn take_over(
             settle(&context, socket, leg);
         }
     }
-    let [client, upstream] = match register([client, upstream], fates).await {
-        Ok(legs) => legs,
-        Err(error) => {
-            tracing::warn!(client = %identity.client, server = %identity.server, %error,
-                "a connection of the process before cannot go on");
-            return None;
-        }
-    };
+    let registered = register([client, upstream], fates).await;
+    let registered = registered.inspect_err(|error| {
+        tracing::warn!(client = %identity.client, server = %identity.server, %error,
+            "a connection of the process before cannot go on");
+    });
+    let [client, upstream] = registered.ok()?;
     let now = Instant::now();
     let info = FlowInfo {
         came,
@@ -71,6 +69,7 @@ pub(super) async fn take_over(
         now,
     );
     let lent = |pipe: Option<_>| pipe.map(|pipe| context.pool.lend_again(pipe));
+    recover(shared, identity.id, [&client, &upstream], legs);
     let connection = Connection {
         memo: slot,
         client,
@@ -116,6 +115,19 @@ fn settle(context: &Context, socket: &OwnedFd, leg: &Leg) {
         && let Err(error) = outage::settle(socket.as_fd(), leg, control)
     {
         tracing::debug!(%error, "a connection keeps what an outage has left");
+    }
+}
+
+/// Has both get back what an outage has taken from them, if nobody else would see to it.
+fn recover(shared: &Arc<Shared>, flow: u64, sockets: [&LegSocket; 2], legs: [&Leg; 2]) {
+    let sides = [Side::Client, Side::Upstream];
+    for ((side, socket), leg) in sides.into_iter().zip(sockets).zip(legs) {
+        let socket = socket.watch();
+        outage::recover_left(
+            shared,
+            Arc::clone(&leg.name),
+            LiveLeg { flow, side, socket },
+        );
     }
 }
 

@@ -45,6 +45,7 @@ pub(crate) use limit::settle as settle_limit;
 pub(crate) use links::{Links, Returns};
 use pace::Pace;
 use recovery::recover;
+pub(crate) use recovery::recover_left;
 use stalled::Stalled;
 pub(crate) use tasks::{LinkTasks, Went};
 use waiting::{Silence, Waiting};

@@ -7,13 +7,15 @@
 
 use std::net::IpAddr;
 use std::os::fd::AsFd as _;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pepd_sys::tcp_info::TcpInfo;
 use pepd_telemetry::LiveLeg;
 use socket2::SockRef;
 
-use super::{info, set_user_timeout};
+use super::{FOR_EVER, info, set_user_timeout};
+use crate::essential::essential;
 use crate::shared::Shared;
 
 /// The time for which the kernel waits for an acknowledgement of what it sends again (net.ipv4.tcp_retries2).
@@ -24,7 +26,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Gives each of these connections of the leg its user timeout back when it is time for that.
 pub(super) async fn recover(shared: &Shared, leg: &str, mut legs: Vec<LiveLeg>, up_since: Instant) {
-    while !legs.is_empty() {
+    // Where this is no task of its link's, that does not end it.
+    while !legs.is_empty() && !shared.links.is_gone(leg) {
         let settings = shared.settings.load_full();
         let named = settings.leg_named(leg);
         legs.retain(|live| {
@@ -40,6 +43,20 @@ pub(super) async fn recover(shared: &Shared, leg: &str, mut legs: Vec<LiveLeg>, 
             waits
         });
         tokio::time::sleep(INTERVAL).await;
+    }
+}
+
+/// Gives a leg that another process has left its own user timeout back, if it has that of an outage, which is over: a reload may have
+/// given it another name since, so that nobody would who looks after its link. While that is gone it keeps it.
+pub(crate) fn recover_left(shared: &Arc<Shared>, leg: Arc<str>, live: LiveLeg) {
+    let has = live.socket.upgrade().and_then(|socket| {
+        let has = SockRef::from(&socket.as_fd()).tcp_user_timeout();
+        has.ok()?
+    });
+    if has == Some(FOR_EVER) {
+        let (shared, since) = (Arc::clone(shared), Instant::now());
+        let recovering = async move { recover(&shared, &leg, vec![live], since).await };
+        tokio::spawn(essential(recovering));
     }
 }
 
