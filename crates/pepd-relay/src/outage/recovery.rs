@@ -46,17 +46,34 @@ pub(super) async fn recover(shared: &Shared, leg: &str, mut legs: Vec<LiveLeg>, 
     }
 }
 
-/// Gives a leg that another process has left its own user timeout back, if it has that of an outage, which is over: a reload may have
-/// given it another name since, so that nobody would who looks after its link. While that is gone it keeps it.
+/// Gives a leg that another process has left its own user timeout back, if it has that of an outage, which is over: a reload may
+/// have given it another name since, so that nobody would who looks after its link. While that is gone it keeps it.
 pub(crate) fn recover_left(shared: &Arc<Shared>, leg: Arc<str>, live: LiveLeg) {
     let has = live.socket.upgrade().and_then(|socket| {
         let has = SockRef::from(&socket.as_fd()).tcp_user_timeout();
         has.ok()?
     });
     if has == Some(FOR_EVER) {
-        let (shared, since) = (Arc::clone(shared), Instant::now());
-        let recovering = async move { recover(&shared, &leg, vec![live], since).await };
+        let shared = Arc::clone(shared);
+        let recovering = async move {
+            until_tried(&live).await;
+            recover(&shared, &leg, vec![live], Instant::now()).await;
+        };
         tokio::spawn(essential(recovering));
+    }
+}
+
+/// Waits until the kernel has tried once more where it waits for its timer, as long as an outage has made that: with a user timeout
+/// it would end the leg in the place of that.
+async fn until_tried(live: &LiveLeg) {
+    let tries = |info: &TcpInfo| (info.retransmitted_segments, info.probes);
+    let before = info(live).map(|info| tries(&info));
+    let waits = |info: TcpInfo| {
+        let is_doubled = info.backoff > 0 || info.probes > 0;
+        is_doubled && Some(tries(&info)) == before
+    };
+    while info(live).is_some_and(waits) {
+        tokio::time::sleep(INTERVAL).await;
     }
 }
 
