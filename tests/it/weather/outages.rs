@@ -371,6 +371,40 @@ fn who_connects_meanwhile_waits(
     stage.finish()
 }
 
+/// That it has waited for longer than the leg waits for an answer ends nothing while the link is gone: nobody can answer.
+#[rstest]
+fn who_connects_meanwhile_waits_for_as_long_as_that_takes(
+    #[values(Via::Pepd, Via::Early)] via: Via,
+    #[values(Family::V4, Family::V6)] family: Family,
+    #[values("connect_timeout", "user_timeout")] given: &str,
+) -> Result<()> {
+    require!(root, program("nft"), program("ss"));
+    let stage = open(via, &format!("{given} = \"1s\"\n"))?;
+    let world = &stage.world;
+    let listener = world.listen(family)?;
+    let to = listener.local_addr()?;
+    tell(&stage, "wan gone")?;
+    Side::Server.lose(world)?;
+    thread::scope(|scope| -> Result<()> {
+        let client = scope.spawn(|| Pair::through(&listener, world.client()));
+        for (what, is_there) in [("it is dialed", true), ("that is given up", false)] {
+            wait_until(LIMIT, what, || {
+                let list = world.hb().sh(&format!("ss -Htn state syn-sent dst {to}"));
+                list.is_ok_and(|list| list.trim().is_empty() != is_there)
+            })?;
+        }
+        let said = status(&stage)?;
+        assert!(said.contains("GONE, 1 waiting"), "{said}");
+        Side::Server.restore(world)?;
+        tell(&stage, "wan up")?;
+        let pair = client.join().unwrap()?;
+        pair.exchange(BYTES)
+    })?;
+    let said = status(&stage)?;
+    assert!(!said.contains("unanswered"), "{said}");
+    stage.finish()
+}
+
 #[rstest]
 fn who_connects_meanwhile_is_refused_or_routed_if_that_is_asked_for(
     #[values("refuse", "route")] while_gone: &str,

@@ -77,7 +77,6 @@ async fn open_by_its_link(
     let claimed_mark = settings.claimed_mark(leg);
     let _newcomer = shared.links.dial(&leg.name);
     let mut returns = shared.links.wait();
-    let patience = Instant::now() + leg.connect_timeout;
     loop {
         let opened = tokio::select! {
             biased;
@@ -87,15 +86,16 @@ async fn open_by_its_link(
             () = returns.of(&leg.name) => continue,
         };
         // While the link is gone this is the word of this host, which has no way there just now (nobody
-        // answers for the next hop), and not that of the destination.
-        let waits = matches!(opened, Err(SynVerdict::Unreachable(_)));
+        // answers for the next hop) or hears nothing, and not that of the destination. When the client has given up this is
+        // ended.
+        let waits = matches!(
+            opened,
+            Err(SynVerdict::Unreachable(_) | SynVerdict::Silence)
+        );
         if !waits || !shared.links.is_gone(&leg.name) {
             return opened;
         }
-        let back = tokio::time::timeout_at(patience.into(), returns.of(&leg.name));
-        if back.await.is_err() {
-            return opened;
-        }
+        returns.of(&leg.name).await;
     }
 }
 

@@ -26,6 +26,8 @@ pub(super) struct Beginning<'s, 'l> {
     claimed: u64,
     delivered: u64,
     opener: Opener<'s>,
+    /// The segments for which the next leg waits where windows are opened.
+    at_once: u32,
     pub(super) pace: Pace,
     /// Those that have begun, until it was looked at whether they are answered.
     begun: VecDeque<(Instant, Acknowledged<'l>)>,
@@ -51,15 +53,25 @@ impl<'s, 'l> Beginning<'s, 'l> {
         };
         let said = said_rate(shared, leg);
         let rate = said.unwrap_or_else(|| share.of_all(claimed).min(claimed));
+        // Where there are too many for that a segment of each in a round trip has to do.
+        let segments = match stalled.len() == 1 || fit(stalled, rate) {
+            true => (LEAST_SEGMENTS, OPENED_AT_ONCE),
+            false => (1, 1),
+        };
+        let (least, at_once) = segments;
         let control = shared.resume.as_deref();
-        let control = control.filter(|_| stalled.len() == 1 || fit(stalled, rate));
         let mut beginning = Self {
             links: &shared.links,
             leg,
             said,
             claimed,
             delivered: stalled.iter().map(|one| one.delivered).sum(),
-            opener: Opener { control, share },
+            opener: Opener {
+                control,
+                share,
+                least,
+            },
+            at_once,
             pace: match control {
                 Some(_) => Pace::of_open_windows(now),
                 None => Pace::new(now),
@@ -95,7 +107,7 @@ impl<'s, 'l> Beginning<'s, 'l> {
         let now = Instant::now();
         self.pace.double(now, |by| answered(&mut self.begun, by));
         // One that is opened sends some more soon.
-        let segments = self.opener.control.map_or(1, |_| OPENED_AT_ONCE);
+        let segments = self.opener.control.map_or(1, |_| self.at_once);
         self.pace.next(one.bytes(segments), now)
     }
 
@@ -121,8 +133,7 @@ impl<'s, 'l> Beginning<'s, 'l> {
     }
 }
 
-/// Returns whether the windows of these legs may be opened: not where what a leg sends at least in a round trip then is more
-/// than all may send together, in bytes a second.
+/// Returns whether each of these legs may send two segments in a round trip: all may send so much together, in bytes a second.
 fn fit(stalled: &[Stalled<'_>], rate: u64) -> bool {
     let least = stalled.iter().filter_map(|one| {
         let trip = one.info.min_rtt?.as_secs_f64();

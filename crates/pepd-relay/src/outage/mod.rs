@@ -138,11 +138,13 @@ impl Before {
         shared.links.note(leg, context.index, busy);
         let lately = shared.flows.most_delivered(leg);
         let carried = earlier.and_then(|it| it.carried);
+        // Of legs that have just begun nobody has seen what they carry together: it is what one of them did, at least.
+        let of_one = delivered.values().max().copied();
         Self {
             gone: went.since,
             silence,
             delivered: Arc::new(delivered),
-            carried: carried.max(lately).max(went.carried),
+            carried: carried.max(lately).max(went.carried).or(of_one),
         }
     }
 

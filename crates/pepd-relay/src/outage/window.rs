@@ -110,6 +110,8 @@ pub(super) struct Opener<'s> {
     /// The congestion control that opens them; none where they are not opened.
     pub(super) control: Option<&'s str>,
     pub(super) share: Share,
+    /// The segments that a leg may send in its least round trip, whatever its share.
+    pub(super) least: u32,
 }
 
 impl<'s> Opener<'s> {
@@ -133,7 +135,7 @@ impl<'s> Opener<'s> {
         if own.starts_with(b"pepd") || rate == 0 || info.min_rtt.is_none() {
             return None;
         }
-        let rate = rate.max(least_rate(LEAST_SEGMENTS, info)).min(before);
+        let rate = rate.max(least_rate(self.least, info)).min(before);
         let is_bbr = own.starts_with(b"bbr");
         if self.control.is_none() && !is_bbr {
             return None;
