@@ -356,19 +356,20 @@ async fn open(
             () = tokio::time::sleep(leg.connect_timeout) => Some(Err(UpstreamError::Timeout)),
             () = returns.of(&leg.name), if redial => None,
         };
-        match answered {
+        let waits = match answered {
             Some(Ok(())) => break upstream,
             Some(Err(UpstreamError::ClientLeft)) => return Err(UpstreamError::ClientLeft),
-            Some(Err(_)) if redial && links.is_gone(&leg.name) => {
-                link_is_back(&mut client, &mut returns, &leg.name).await?;
-            }
+            Some(Err(_)) if redial && links.is_gone(&leg.name) => true,
             Some(Err(error)) => return Err(error),
-            None => {}
-        }
+            None => false,
+        };
         // Anew: a SYN that was lost would be sent again only when the kernel's doubled timer runs out.
         // Whoever else has the descriptor for a moment, it does not keep the client's port.
         let _ = SockRef::from(&upstream.as_fd()).shutdown(Shutdown::Both);
         drop(upstream);
+        if waits {
+            link_is_back(&mut client, &mut returns, &leg.name).await?;
+        }
         connecting = connect(new_socket(destination), peer, destination, leg, dscp).await?;
     };
     let joined = Joined {
