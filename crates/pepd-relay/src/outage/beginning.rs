@@ -39,7 +39,7 @@ impl<'s, 'l> Beginning<'s, 'l> {
         context: &'s Context,
         leg: &'s str,
         before: &Before,
-        stalled: &[Stalled<'l>],
+        stalled: &[Stalled<'l, '_>],
         now: Instant,
     ) -> Self {
         let shared = &context.shared;
@@ -102,7 +102,7 @@ impl<'s, 'l> Beginning<'s, 'l> {
     }
 
     /// Returns when the next one may begin, and reserves its time.
-    pub(super) fn next(&mut self, one: &Stalled<'_>) -> Instant {
+    pub(super) fn next(&mut self, one: &Stalled<'_, '_>) -> Instant {
         self.look();
         let now = Instant::now();
         self.pace.double(now, |by| answered(&mut self.begun, by));
@@ -112,7 +112,7 @@ impl<'s, 'l> Beginning<'s, 'l> {
     }
 
     /// Notes that one has begun.
-    pub(super) fn note(&mut self, one: &Stalled<'l>) {
+    pub(super) fn note(&mut self, one: &Stalled<'l, '_>) {
         self.begun.push_back((Instant::now(), one.acknowledged));
     }
 
@@ -134,7 +134,7 @@ impl<'s, 'l> Beginning<'s, 'l> {
 }
 
 /// Returns whether each of these legs may send two segments in a round trip: all may send so much together, in bytes a second.
-fn fit(stalled: &[Stalled<'_>], rate: u64) -> bool {
+fn fit(stalled: &[Stalled<'_, '_>], rate: u64) -> bool {
     let least = stalled.iter().filter_map(|one| {
         let trip = one.info.min_rtt?.as_secs_f64();
         Some(f64::from(one.bytes(LEAST_SEGMENTS)) / trip)

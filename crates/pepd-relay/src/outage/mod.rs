@@ -182,6 +182,9 @@ async fn go_on(context: &Context, leg: &str, before: &Before, legs: &[LiveLeg], 
         .filter_map(|live| Waiting::of(live, outage, silence));
     let mut waiting: Vec<_> = waiting.collect();
     let mut beginning = Beginning::new(context, leg, before, &stalled, up_since);
+    for one in &mut stalled {
+        one.hold(beginning.opener());
+    }
     tell(context, leg, stalled.len(), waiting.len());
     let mut answers = Answers {
         shared,

@@ -46,7 +46,7 @@ const AT_FIRST: u32 = 10;
 const MOST_MESSAGES: u32 = 16;
 
 /// A leg that has stopped because nothing is acknowledged.
-pub(super) struct Stalled<'l> {
+pub(super) struct Stalled<'l, 's> {
     pub(super) live: &'l LiveLeg,
     /// How it was when the link came back.
     pub(super) info: TcpInfo,
@@ -56,6 +56,8 @@ pub(super) struct Stalled<'l> {
     waits: u64,
     /// Those that were acknowledged when it was restarted last.
     pub(super) acknowledged: Acknowledged<'l>,
+    /// What holds it to its part of the link until it begins.
+    held: Option<Paced<'s>>,
 }
 
 /// The bytes of a leg that were acknowledged at a time.
@@ -72,7 +74,7 @@ impl Acknowledged<'_> {
     }
 }
 
-impl<'l> Stalled<'l> {
+impl<'l, 's> Stalled<'l, 's> {
     /// Returns it if it has stopped.
     pub(super) fn of(live: &'l LiveLeg, before: &Before) -> Option<Self> {
         let info = info(live)?;
@@ -90,8 +92,18 @@ impl<'l> Stalled<'l> {
                 live,
                 bytes: info.acknowledged_bytes,
             },
+            held: None,
             info,
         })
+    }
+
+    /// Holds it to its part of the link until it begins.
+    pub(super) fn hold(&mut self, opener: Opener<'s>) {
+        // Only where something waits that was not sent yet can the kernel be had to send; and what takes its
+        // timeout for a false alarm would find a smaller window than without this.
+        let can_send = self.info.unacked > 0 && self.info.unsent > 0;
+        let rates = (self.delivered, self.claim());
+        self.held = opener.hold(self.live, &self.info, rates, can_send);
     }
 
     /// Returns what it claims of the link, in bytes a second.
@@ -117,7 +129,7 @@ impl<'l> Stalled<'l> {
     ///
     /// Its peer, woken before it, may have acknowledged meanwhile what had arrived before the outage. By that the kernel takes
     /// nothing for lost any more, and waits for the timer that it has: that is no answer.
-    pub(super) fn restart<'s>(
+    pub(super) fn restart(
         &mut self,
         shared: &Shared,
         outage: Option<Duration>,
@@ -126,20 +138,11 @@ impl<'l> Stalled<'l> {
         let (socket, injector) = (self.live.socket.upgrade()?, shared.injector.as_ref()?);
         let info = tcp_info(socket.as_fd()).ok()?;
         self.acknowledged.bytes = info.acknowledged_bytes;
-        // Only where something waits that was not sent yet can the kernel be had to send; and what takes its
-        // timeout for a false alarm would find a smaller window than without this.
-        let can_send = self.info.unacked > 0 && self.info.unsent > 0;
-        let opener = match can_send {
-            true => opener,
-            false => Opener {
-                control: None,
-                ..opener
-            },
-        };
-        let mut paced = outage.and_then(|_| {
-            let rates = (self.delivered, self.claim());
-            opener.pace(self.live, &self.info, rates)
-        });
+        let rates = (self.delivered, self.claim());
+        let mut paced = outage.and_then(|_| self.held.take());
+        if let Some(paced) = &mut paced {
+            paced.begin(opener, &self.info, rates);
+        }
         if let Err(error) = restart(socket.as_fd(), &info, injector, shared, outage) {
             tracing::debug!(flow = self.live.flow, %error, "restart a leg");
         }

@@ -115,59 +115,63 @@ pub(super) struct Opener<'s> {
 }
 
 impl<'s> Opener<'s> {
-    /// Has a leg send its first segment, and no faster than the bytes a second that it `delivered`, or its part by what it
-    /// `claim`s; none if there were none, or it has a control of pepd's own, which keeps to a rate in any case.
+    /// Has a leg send no faster than its part until it begins: what its peer acknowledges before, because it has been woken or its own
+    /// timer has run out, would let all of the old window go at once (F-RTO, `tcp_try_undo_loss`). It is the bytes a second that
+    /// it `delivered`, or its part by what it `claim`s; none if there were none, or it has a control of pepd's own, which keeps to a
+    /// rate in any case. Its window is opened when it begins, if it `can` send then.
     ///
-    /// Where windows are not opened only bbr is held to a rate: it goes on at what its best sample said, of
-    /// many more than their part of the link, and times 2.89 where it was still starting. Others begin with a
-    /// segment, and would have to be paced from then on.
-    pub(super) fn pace(
+    /// Where nothing can open windows only bbr is held to a rate: it goes on at what its best sample said, of many more than their part
+    /// of the link, and times 2.89 where it was still starting. Others begin with a segment, and would have to be paced from then on.
+    pub(super) fn hold(
         self,
         live: &LiveLeg,
         info: &TcpInfo,
         (delivered, claim): (u64, u64),
+        can: bool,
     ) -> Option<Paced<'s>> {
         let socket = live.socket.upgrade()?;
         let fd = socket.as_fd();
         let own = name(SockRef::from(&fd).tcp_congestion().ok()?);
         let before = sockopt::max_pacing_rate(fd).ok()?;
-        let rate = self.share.of(delivered, claim, self.control.is_some());
-        if own.starts_with(b"pepd") || rate == 0 || info.min_rtt.is_none() {
-            return None;
-        }
-        let rate = rate.max(least_rate(self.least, info)).min(before);
         let is_bbr = own.starts_with(b"bbr");
-        if self.control.is_none() && !is_bbr {
+        if own.starts_with(b"pepd") || self.control.is_none() && !is_bbr {
             return None;
         }
-        let trip = info.rtt.max(LEAST);
-        let now = Instant::now();
-        let after = match is_bbr {
-            // By then nothing waits in a queue any more that was there before the outage.
-            true => ROUND_TRIPS_OF_BBR * info.min_rtt?.max(LEAST),
-            false => Duration::ZERO,
-        };
-        let slow = u64::from(info.mss) * 1000 / u64::try_from(HELD_UP.as_millis()).unwrap_or(1);
-        // Half of it, by which the second segment of one of several leaves when the others have sent their first ones.
-        let slow = if self.share.is_shared {
-            slow.min(rate / 2)
-        } else {
-            slow
-        };
-        let first = self.control.map_or(rate, |_| rate.min(slow));
-        sockopt::set_max_pacing_rate(fd, first).ok()?;
-        Some(Paced {
-            rate,
+        let mut paced = Paced {
+            rate: NO_RATE,
             socket: live.socket.clone(),
-            control: self.control,
+            control: self.control.filter(|_| can),
+            ends: self
+                .control
+                .filter(|_| !can && !is_bbr && before == NO_RATE),
             before,
             own,
-            trip,
-            after,
-            closes: now + ROUND_TRIPS * trip,
-            closes_at_last: now + MOST_ROUND_TRIPS * trip,
-            until: now + after,
-        })
+            trip: info.rtt.max(LEAST),
+            after: match is_bbr {
+                // By then nothing waits in a queue any more that was there before the outage.
+                true => ROUND_TRIPS_OF_BBR * info.min_rtt?.max(LEAST),
+                false => Duration::ZERO,
+            },
+            closes: Instant::now(),
+            closes_at_last: Instant::now(),
+            until: Instant::now(),
+        };
+        paced.rate = self.rate(info, (delivered, claim), &paced)?;
+        sockopt::set_max_pacing_rate(fd, paced.rate).ok()?;
+        Some(paced)
+    }
+
+    /// Returns the rate of a leg that is `paced`, in bytes a second, if there is one.
+    fn rate(
+        self,
+        info: &TcpInfo,
+        (delivered, claim): (u64, u64),
+        paced: &Paced<'_>,
+    ) -> Option<u64> {
+        info.min_rtt?;
+        let rate = self.share.of(delivered, claim, paced.control.is_some());
+        let rate = Some(rate).filter(|rate| *rate > 0)?;
+        Some(rate.max(least_rate(self.least, info)).min(paced.before))
     }
 }
 
@@ -177,6 +181,8 @@ pub(super) struct Paced<'s> {
     socket: Weak<Socket>,
     /// The control that opens its window; none where it is not opened, or not any more.
     control: Option<&'s str>,
+    /// That by which the kernel stops pacing where its window has not been opened.
+    ends: Option<&'s str>,
     /// The rate that it keeps to.
     rate: u64,
     /// The rate that it had before.
@@ -195,6 +201,30 @@ pub(super) struct Paced<'s> {
 }
 
 impl Paced<'_> {
+    /// Has it begin at the rate that is its part now.
+    pub(super) fn begin(&mut self, opener: Opener<'_>, info: &TcpInfo, rates: (u64, u64)) {
+        let Some(socket) = self.socket.upgrade() else {
+            return;
+        };
+        self.rate = opener.rate(info, rates, self).unwrap_or(self.rate);
+        let now = Instant::now();
+        self.closes = now + ROUND_TRIPS * self.trip;
+        self.closes_at_last = now + MOST_ROUND_TRIPS * self.trip;
+        self.until = match self.ends {
+            Some(_) => self.closes,
+            None => now + self.after,
+        };
+        let slow = u64::from(info.mss) * 1000 / u64::try_from(HELD_UP.as_millis()).unwrap_or(1);
+        // Half of it, by which the second segment of one of several leaves when the others have sent their first ones.
+        let slow = match opener.share.is_shared {
+            true => slow.min(self.rate / 2),
+            false => slow,
+        };
+        let first = self.control.map_or(self.rate, |_| self.rate.min(slow));
+        // One that fails keeps the rate that it was held to.
+        let _ = sockopt::set_max_pacing_rate(socket.as_fd(), first);
+    }
+
     /// Opens its window, if windows are opened, and has it send.
     pub(super) fn open(&mut self, fd: BorrowedFd<'_>) {
         let Some(control) = self.control else { return };
@@ -265,6 +295,11 @@ impl Drop for Paced<'_> {
         let fd = socket.as_fd();
         // One that has just failed has nothing to be put right.
         let _ = sockopt::set_max_pacing_rate(fd, self.before);
+        if let Some(ends) = self.ends {
+            // As `settle` does it. Where the control cannot be had it is paced at a rate that it does not reach.
+            let _ = SockRef::from(&fd).set_tcp_congestion(ends.as_bytes());
+            self.control = self.ends;
+        }
         // The kernel does not stop pacing by itself, but that control does where no rate is asked for any more.
         self.close(fd);
     }
