@@ -7,7 +7,7 @@ use pepd_packet::Rate;
 
 use super::pace::Pace;
 use super::stalled::{Acknowledged, Stalled};
-use super::window::{LEAST, LEAST_SEGMENTS, Opener, Share};
+use super::window::{LEAST, Least, Opener, Share};
 use super::{Before, Links};
 
 use crate::shared::{Context, Shared};
@@ -54,11 +54,10 @@ impl<'s, 'l> Beginning<'s, 'l> {
         let said = said_rate(shared, leg);
         let rate = said.unwrap_or_else(|| share.of_all(claimed).min(claimed));
         // Where there are too many for that a segment of each in a round trip has to do.
-        let segments = match stalled.len() == 1 || fit(stalled, rate) {
-            true => (LEAST_SEGMENTS, OPENED_AT_ONCE),
-            false => (1, 1),
+        let (least, at_once) = match stalled.len() == 1 || fit(stalled, rate) {
+            true => (Least::USUAL, OPENED_AT_ONCE),
+            false => (Least::OF_MANY, 1),
         };
-        let (least, at_once) = segments;
         let control = shared.resume.as_deref();
         let mut beginning = Self {
             links: &shared.links,
@@ -135,11 +134,8 @@ impl<'s, 'l> Beginning<'s, 'l> {
 
 /// Returns whether each of these legs may send two segments in a round trip: all may send so much together, in bytes a second.
 fn fit(stalled: &[Stalled<'_, '_>], rate: u64) -> bool {
-    let least = stalled.iter().filter_map(|one| {
-        let trip = one.info.min_rtt?.as_secs_f64();
-        Some(f64::from(one.bytes(LEAST_SEGMENTS)) / trip)
-    });
-    least.sum::<f64>() < rate as f64
+    let least = stalled.iter().map(|one| one.claims_at_most(Least::USUAL));
+    least.sum::<u64>() < rate
 }
 
 /// Gives how many of those are answered that have begun by this time, and how many they are, and forgets them.

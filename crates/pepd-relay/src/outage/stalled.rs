@@ -31,7 +31,7 @@ use pepd_sys::tcp_info::{TcpInfo, tcp_info};
 use pepd_telemetry::LiveLeg;
 
 use super::segment::send_first;
-use super::window::{LEAST, Opener, Paced, least_rate};
+use super::window::{LEAST, Least, Opener, Paced};
 use super::{Before, Ends, Injector, claim, info, waits};
 use crate::shared::Shared;
 
@@ -39,7 +39,7 @@ use crate::shared::Shared;
 const FORGOTTEN: Duration = Duration::from_secs(30);
 
 /// The segments with which a new connection begins (RFC 6928).
-const AT_FIRST: u32 = 10;
+const AT_FIRST: Least = Least::of(10);
 
 /// The messages that a socket gets at most: as often as the kernel doubles a timer, up to two minutes
 /// from the least that there is (TCP_RTO_MIN, TCP_RTO_MAX), and some to spare.
@@ -83,7 +83,7 @@ impl<'l, 's> Stalled<'l, 's> {
         // One that had little to send says little of what it can. Where it is known what all may send it is no slower than a
         // new one.
         let known = before.carried.and(info.min_rtt);
-        let least = known.map_or(0, |_| least_rate(AT_FIRST, &info));
+        let least = known.map_or(0, |_| AT_FIRST.rate(&info));
         has_stopped(&info).then(|| Self {
             live,
             delivered: delivered.max(least),
@@ -109,6 +109,11 @@ impl<'l, 's> Stalled<'l, 's> {
     /// Returns what it claims of the link, in bytes a second.
     pub(super) fn claim(&self) -> u64 {
         claim(self.waits, &self.info, self.delivered)
+    }
+
+    /// Returns what it claims of the link if it may send no more than that, in bytes a second.
+    pub(super) fn claims_at_most(&self, most: Least) -> u64 {
+        claim(self.waits, &self.info, most.rate(&self.info))
     }
 
     /// Returns the bytes of so many segments, as far as it has so much to send.

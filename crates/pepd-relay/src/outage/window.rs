@@ -47,19 +47,42 @@ const HELD_UP: Duration = Duration::from_millis(10);
 /// The least that a round trip is taken for: timers are not finer.
 pub(super) const LEAST: Duration = Duration::from_millis(20);
 
-/// The segments that a leg may send in its least round trip, however little it delivered: it may have been new, or its
-/// last sample be of a lone segment that was answered after seconds. What is sent by a timeout does not wait for its time,
-/// but puts that of the next one off by its own (tcp_update_skb_after_send): at a rate by which a segment takes longer than
-/// a timeout the socket's time gets ahead by more each time, minutes in the end, and a leg that is paced afterwards, too,
-/// stands still for as long.
-pub(super) const LEAST_SEGMENTS: u32 = 2;
+/// The least that a leg may send, however little it delivered: it may have been new, or its last sample be of a lone segment that was
+/// answered after seconds. What is sent by a timeout does not wait for its time, but puts that of the next one off by its own
+/// (tcp_update_skb_after_send): at a rate by which a segment takes longer than a timeout the socket's time gets ahead by more each
+/// time, minutes in the end, and a leg that is paced afterwards, too, stands still for as long.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Least {
+    segments: u32,
+    /// The time for them, beside the least round trip.
+    longer: Duration,
+}
 
-/// Returns the bytes a second by which a leg sends so many segments in its least round trip.
-pub(super) fn least_rate(segments: u32, info: &TcpInfo) -> u64 {
-    let trip = info.min_rtt.unwrap_or_default().max(LEAST);
-    let bytes = u128::from(segments) * u128::from(info.mss);
-    let rate = bytes * 1_000_000 / trip.as_micros();
-    u64::try_from(rate).unwrap_or(u64::MAX)
+impl Least {
+    /// What usually is the least.
+    pub(super) const USUAL: Self = Self::of(2);
+
+    /// The least of very many: a timeout is a round trip and 200 ms at least (TCP_RTO_MIN).
+    pub(super) const OF_MANY: Self = Self {
+        segments: 1,
+        longer: Duration::from_millis(100),
+    };
+
+    /// So many segments in the least round trip.
+    pub(super) const fn of(segments: u32) -> Self {
+        Self {
+            segments,
+            longer: Duration::ZERO,
+        }
+    }
+
+    /// Returns the bytes a second of a leg by which it sends them.
+    pub(super) fn rate(self, info: &TcpInfo) -> u64 {
+        let trip = info.min_rtt.unwrap_or_default().max(LEAST);
+        let bytes = u128::from(self.segments) * u128::from(info.mss);
+        let rate = bytes * 1_000_000 / trip.saturating_add(self.longer).as_micros();
+        u64::try_from(rate).unwrap_or(u64::MAX)
+    }
 }
 
 /// How fast legs may begin together.
@@ -110,8 +133,8 @@ pub(super) struct Opener<'s> {
     /// The congestion control that opens them; none where they are not opened.
     pub(super) control: Option<&'s str>,
     pub(super) share: Share,
-    /// The segments that a leg may send in its least round trip, whatever its share.
-    pub(super) least: u32,
+    /// What a leg may send, whatever its share.
+    pub(super) least: Least,
 }
 
 impl<'s> Opener<'s> {
@@ -171,7 +194,7 @@ impl<'s> Opener<'s> {
         info.min_rtt?;
         let rate = self.share.of(delivered, claim, paced.control.is_some());
         let rate = Some(rate).filter(|rate| *rate > 0)?;
-        Some(rate.max(least_rate(self.least, info)).min(paced.before))
+        Some(rate.max(self.least.rate(info)).min(paced.before))
     }
 }
 
@@ -350,23 +373,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_segment_takes_no_longer_than_a_round_trip() {
+    fn a_segment_takes_no_longer_than_a_timeout() {
         for (mss, rtt) in [(1448, 600), (1448, 100), (536, 2)] {
             let info = TcpInfo {
                 mss,
                 min_rtt: Some(Duration::from_millis(rtt)),
                 ..TcpInfo::default()
             };
-            let takes = f64::from(mss) / least_rate(LEAST_SEGMENTS, &info) as f64;
+            let takes = |least: Least| f64::from(mss) / least.rate(&info) as f64;
             let trip = info.min_rtt.unwrap_or_default();
-            assert!(takes < trip.max(LEAST).as_secs_f64(), "{takes} s");
+            assert!(takes(Least::USUAL) < trip.max(LEAST).as_secs_f64());
+            let timeout = trip + Duration::from_millis(200);
+            assert!(takes(Least::OF_MANY) < timeout.as_secs_f64());
         }
         let never = TcpInfo {
             mss: u32::MAX,
             min_rtt: Some(Duration::MAX),
             ..TcpInfo::default()
         };
-        assert_eq!(least_rate(LEAST_SEGMENTS, &never), 0);
+        assert_eq!(Least::USUAL.rate(&never), 0);
+        assert_eq!(Least::OF_MANY.rate(&never), 0);
     }
 
     #[test]
