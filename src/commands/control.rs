@@ -66,7 +66,7 @@ fn drained(done: &Done) -> String {
 pub fn link(args: &LinkArgs) -> Result {
     if args.time.is_some() && args.report != LinkReport::GoingDown {
         return Err(Failure::usage(
-            "--for is for `going-down` alone, also of a link that is gone: how long it will be",
+            "--for goes with `going-down` only, also where the link is gone already: it says for how long it will be",
         ));
     }
     let address = endpoint::link(&args.leg, args.report, args.time);
