@@ -9,7 +9,6 @@ use super::pace::Pace;
 use super::stalled::{Acknowledged, Stalled};
 use super::window::{LEAST, Least, Opener, Share};
 use super::{Before, Links};
-
 use crate::shared::{Context, Shared};
 
 /// The segments for which the next leg waits where windows are opened: by four, 50 of bbr's sent 270 kB in 100 ms once in 13
