@@ -118,7 +118,7 @@ fn what_is_told_wrongly_is_refused() -> Result<()> {
     let refused = wrong("nonesuch up");
     assert!(refused.contains("the legs are: lan, wan"), "{refused}");
     let refused = wrong("wan up --for 3s");
-    assert!(refused.contains("for `going-down` alone"), "{refused}");
+    assert!(refused.contains("with `going-down` only"), "{refused}");
     let refused = wrong("wan sideways");
     assert!(refused.contains("going-down"), "{refused}");
     let said = tell(&stage, "wan going-down --for 1s")?;
