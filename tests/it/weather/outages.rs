@@ -333,6 +333,22 @@ fn a_peer_that_had_no_room_is_asked_again(
     stage.finish()
 }
 
+/// Has the link come back for the one client that waits for it, which is served then. Gives after what time.
+fn serve_who_waits(
+    stage: &Stage,
+    client: thread::ScopedJoinHandle<'_, Result<Pair>>,
+) -> Result<Duration> {
+    let said = status(stage)?;
+    assert!(said.contains("GONE, 1 waiting"), "{said}");
+    Side::Server.restore(&stage.world)?;
+    let back = Instant::now();
+    tell(stage, "wan up")?;
+    let pair = client.join().unwrap()?;
+    let took = back.elapsed();
+    pair.exchange(BYTES)?;
+    Ok(took)
+}
+
 /// Who connects while the link is gone waits for it, and is served when it is back: before the kernel
 /// would have sent the SYN again that was lost.
 #[rstest]
@@ -358,15 +374,9 @@ fn who_connects_meanwhile_waits(
                 .unwrap_or_default();
             left > Duration::from_secs(3)
         })?;
-        let said = status(&stage)?;
-        assert!(said.contains("GONE, 1 waiting"), "{said}");
-        Side::Server.restore(world)?;
-        let back = Instant::now();
-        tell(&stage, "wan up")?;
-        let pair = client.join().unwrap()?;
-        let took = back.elapsed();
+        let took = serve_who_waits(&stage, client)?;
         assert!(took < left, "{took:?}, and the kernel: {left:?}");
-        pair.exchange(BYTES)
+        Ok(())
     })?;
     stage.finish()
 }
@@ -393,12 +403,7 @@ fn who_connects_meanwhile_waits_for_as_long_as_that_takes(
                 list.is_ok_and(|list| list.trim().is_empty() != is_there)
             })?;
         }
-        let said = status(&stage)?;
-        assert!(said.contains("GONE, 1 waiting"), "{said}");
-        Side::Server.restore(world)?;
-        tell(&stage, "wan up")?;
-        let pair = client.join().unwrap()?;
-        pair.exchange(BYTES)
+        serve_who_waits(&stage, client).map(drop)
     })?;
     let said = status(&stage)?;
     assert!(!said.contains("unanswered"), "{said}");

@@ -25,7 +25,7 @@ pub(super) struct Beginning<'s, 'l> {
     claimed: u64,
     delivered: u64,
     opener: Opener<'s>,
-    /// The segments for which the next leg waits where windows are opened.
+    /// The segments for which the next leg waits: one that is opened sends some more soon.
     at_once: u32,
     pub(super) pace: Pace,
     /// Those that have begun, until it was looked at whether they are answered.
@@ -69,7 +69,7 @@ impl<'s, 'l> Beginning<'s, 'l> {
                 share,
                 least,
             },
-            at_once,
+            at_once: control.map_or(1, |_| at_once),
             pace: match control {
                 Some(_) => Pace::of_open_windows(now),
                 None => Pace::new(now),
@@ -104,9 +104,7 @@ impl<'s, 'l> Beginning<'s, 'l> {
         self.look();
         let now = Instant::now();
         self.pace.double(now, |by| answered(&mut self.begun, by));
-        // One that is opened sends some more soon.
-        let segments = self.opener.control.map_or(1, |_| self.at_once);
-        self.pace.next(one.bytes(segments), now)
+        self.pace.next(one.bytes(self.at_once), now)
     }
 
     /// Notes that one has begun.

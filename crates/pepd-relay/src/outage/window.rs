@@ -130,7 +130,7 @@ impl Share {
 /// What opens windows, and has legs begin no faster than they delivered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Opener<'s> {
-    /// The congestion control that opens them; none where they are not opened.
+    /// The congestion control that opens them; none where the kernel has none.
     pub(super) control: Option<&'s str>,
     pub(super) share: Share,
     /// What a leg may send, whatever its share.
@@ -160,6 +160,7 @@ impl<'s> Opener<'s> {
         if own.starts_with(b"pepd") || self.control.is_none() && !is_bbr {
             return None;
         }
+        let now = Instant::now();
         let mut paced = Paced {
             rate: NO_RATE,
             socket: live.socket.clone(),
@@ -175,9 +176,10 @@ impl<'s> Opener<'s> {
                 true => ROUND_TRIPS_OF_BBR * info.min_rtt?.max(LEAST),
                 false => Duration::ZERO,
             },
-            closes: Instant::now(),
-            closes_at_last: Instant::now(),
-            until: Instant::now(),
+            // When it begins it is known.
+            closes: now,
+            closes_at_last: now,
+            until: now,
         };
         paced.rate = self.rate(info, (delivered, claim), &paced)?;
         sockopt::set_max_pacing_rate(fd, paced.rate).ok()?;
@@ -319,8 +321,13 @@ impl Drop for Paced<'_> {
         // One that has just failed has nothing to be put right.
         let _ = sockopt::set_max_pacing_rate(fd, self.before);
         if let Some(ends) = self.ends {
+            let socket = SockRef::from(&fd);
+            // It may have been given another one meanwhile.
+            self.own = socket
+                .tcp_congestion()
+                .map_or_else(|_| self.own.clone(), name);
             // As `settle` does it. Where the control cannot be had it is paced at a rate that it does not reach.
-            let _ = SockRef::from(&fd).set_tcp_congestion(ends.as_bytes());
+            let _ = socket.set_tcp_congestion(ends.as_bytes());
             self.control = self.ends;
         }
         // The kernel does not stop pacing by itself, but that control does where no rate is asked for any more.
@@ -329,7 +336,7 @@ impl Drop for Paced<'_> {
 }
 
 /// Puts right what a process may have left of a socket of this leg that has died while it opened its window: it
-/// has the rate of [`Opener::pace`], or for a moment even the `control` that opens windows.
+/// has the rate of [`Opener::hold`], or for a moment even the `control` that opens windows.
 pub(crate) fn settle(fd: BorrowedFd<'_>, leg: &Leg, control: &str) -> io::Result<()> {
     let socket = SockRef::from(&fd);
     let has = name(socket.tcp_congestion()?);
