@@ -102,6 +102,14 @@ impl Failure {
         Self { kind, message }
     }
 
+    /// Says something more in a line of its own.
+    pub fn and(self, more: impl fmt::Display) -> Self {
+        Self {
+            message: format!("{}\n{more}", self.message.trim_end()),
+            ..self
+        }
+    }
+
     /// Gives the exit code.
     pub fn code(&self) -> u8 {
         self.kind as u8

@@ -144,7 +144,14 @@ impl Client {
         let path = match (&target.socket, &target.config) {
             (Some(socket), _) => socket.clone(),
             (None, Some(path)) => {
-                socket_path(&config_file::read(&target.file(path))?.admin).ok_or_else(|| {
+                let config = config_file::read(&target.file(path)).map_err(|failure| {
+                    failure.and(format_args!(
+                        "the daemon can be asked without its file: `--socket {}` instead of `-c`, or what \
+                         `[admin] socket` was when it read it",
+                        usual_socket().display()
+                    ))
+                })?;
+                socket_path(&config.admin).ok_or_else(|| {
                     Failure::unavailable(format!(
                         "{} has `[admin] socket = \"off\"`, so its daemon cannot be asked; leave that \
                          out, and restart it",

@@ -431,10 +431,17 @@ pub(super) fn link_state(link: &LinkState, state: &str, now: f64) -> String {
     said.join(", ")
 }
 
+/// Returns whether what told of a link last is what tells of it.
+fn is_of(by: &str, source: &str) -> bool {
+    let more = by.strip_prefix(source);
+    more.is_some_and(|more| more.is_empty() || more.starts_with(','))
+}
+
 /// Names what told of a link last, and what tells of it otherwise, with what a modem says of it.
 fn told_by(link: &LinkState) -> String {
-    let other = link.by.as_ref().filter(|by| **by != link.source);
-    let source = match other {
+    let source = match &link.by {
+        // It says nothing else, or more of itself.
+        Some(by) if is_of(by, &link.source) => by.clone(),
         Some(by) => format!("{by}; {}", link.source),
         None => link.source.clone(),
     };

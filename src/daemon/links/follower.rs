@@ -210,7 +210,13 @@ impl Follower {
         };
         if let Some(is_up) = is_up {
             let heard = if is_up { Heard::Up } else { Heard::Gone };
-            self.hear(leg, heard, &source.to_string());
+            let by = match source {
+                LinkSource::Interface(name) if !self.interfaces.contains_key(name) => {
+                    missing(source)
+                }
+                _ => source.to_string(),
+            };
+            self.hear(leg, heard, &by);
         }
         if let Some(link) = self.legs.get(leg) {
             self.tell_holding(leg, link);
@@ -250,7 +256,18 @@ impl Follower {
             false => _ = self.interfaces.remove(&name),
         }
         let heard = if carries { Heard::Up } else { Heard::Gone };
-        self.hear_of(&LinkSource::Interface(name), heard);
+        let source = LinkSource::Interface(name);
+        let by = match is_there {
+            true => source.to_string(),
+            false => missing(&source),
+        };
+        for leg in self.legs_of(&source) {
+            self.hear(&leg, heard, &by);
+            // It may have been gone before, for another reason.
+            if let Some(link) = self.legs.get_mut(&leg).filter(|_| !is_there) {
+                link.by = Some(by.clone());
+            }
+        }
     }
 
     fn peers(&mut self) {
@@ -301,8 +318,19 @@ impl Follower {
         let Some(link) = self.legs.get_mut(leg) else {
             return;
         };
-        if let Some(state) = link.record.hear(heard, Instant::now()) {
-            self.enter(leg, state, by);
+        let now = Instant::now();
+        if let Some(state) = link.record.hear(heard, now) {
+            return self.enter(leg, state, by);
+        }
+        let up_at = link.record.deadline().filter(|_| link.record.flaps());
+        if let (Some(at), false) = (up_at, link.is_said_to_flap) {
+            link.is_said_to_flap = true;
+            tracing::info!(
+                leg = &**leg,
+                by,
+                after = ?at.saturating_duration_since(now),
+                "the link is up again, but flaps: it is used when it has been up for longer"
+            );
         }
     }
 
@@ -420,6 +448,11 @@ fn answers(liveness: Liveness) -> Option<bool> {
         Liveness::Silent => Some(false),
         Liveness::Unknown | Liveness::Unprobed => None,
     }
+}
+
+/// Says of an interface that there is none of this name.
+fn missing(source: &LinkSource) -> String {
+    format!("{source}, which does not exist")
 }
 
 async fn follow_interfaces() -> Option<Interfaces> {

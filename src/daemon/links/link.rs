@@ -15,6 +15,8 @@ pub(super) struct Link {
     /// What the operator says that it carries, or else its modem.
     pub(super) rate: Option<Rate>,
     pub(super) record: Record,
+    /// Whether it has been said that it flaps, since it changed last.
+    pub(super) is_said_to_flap: bool,
     /// When it changed last, in seconds since the Unix epoch.
     pub(super) since: Option<f64>,
     /// Who told of the last change.
@@ -37,6 +39,7 @@ impl Link {
             source,
             rate: None,
             record: Record::new(),
+            is_said_to_flap: false,
             since: None,
             by: None,
             changes: 0,
@@ -93,6 +96,7 @@ impl Link {
         self.since = Some(now);
         self.by = Some(by.to_owned());
         self.changes += 1;
+        self.is_said_to_flap = false;
         let clock = Some(Instant::now());
         match state {
             State::Up => self.back = clock,

@@ -70,6 +70,29 @@ fn what_does_not_answer_as_pepd_does_is_exit_69() -> Result<()> {
     Ok(())
 }
 
+/// What a script tells it is not to be lost for a mistake in the file.
+#[test]
+fn a_daemon_whose_file_is_broken_can_be_asked_by_its_socket() -> Result<()> {
+    require!(root);
+    let place = Place::new()?;
+    let mut stage = Stage::with_config(PEPD, &place.config())?;
+    let file = stage.pepd()?.config_file();
+    assert!(stage.world.probe(Family::V4)?.1);
+    std::fs::write(&file, format!("{}\n[leg", place.config()))?;
+    let refused = run(
+        Command::new(PEPD)
+            .args(["link", "wan", "gone", "-c"])
+            .arg(&file),
+        LIMIT,
+    )?;
+    assert_eq!(refused.status.code(), Some(78), "{refused:?}");
+    let how = "without its file: `--socket /run/pepd/admin.sock`";
+    assert!(refused.stderr.contains(how), "{refused:?}");
+    let said = place.ask(&["link", "wan", "gone"])?.success()?;
+    assert_eq!(said, "wan: gone\n");
+    stage.finish()
+}
+
 #[test]
 fn the_commands_say_how_it_stands() -> Result<()> {
     require!(root);

@@ -69,7 +69,12 @@ fn an_interface_tells_whether_its_link_is_there() -> Result<()> {
     let none = "[leg.wan]\nlink = { interface = \"none0\" }";
     stage.pepd()?.reload(&config.replace("[leg.wan]", none))?;
     wait_for_log(&stage, "there is no such interface now")?;
-    wait_for_log(&stage, "by=\"interface none0\"")?;
+    wait_for_log(&stage, "by=\"interface none0, which does not exist\"")?;
+    let said = status(&stage)?;
+    assert!(
+        said.contains("interface none0, which does not exist\n"),
+        "{said}"
+    );
     pair.exchange(BYTES)?;
     assert!(stage.world.pair(Family::V4).is_err(), "it is refused");
     // What nothing tells of any more is not gone for ever.
@@ -104,7 +109,11 @@ fn an_interface_is_the_one_that_has_the_name_now() -> Result<()> {
     becomes(make, true)?;
     becomes(&rename("radio0", "radio1"), false)?;
     becomes(&rename("radio1", "radio0"), true)?;
-    becomes("ip link delete radio0", false)?;
+    becomes("ip link set radio0 down", false)?;
+    becomes("ip link set radio0 up; ip link delete radio0", false)?;
+    wait_until(LIMIT, "status says why", || {
+        status(&stage).is_ok_and(|said| said.contains("interface radio0, which does not exist"))
+    })?;
     becomes(make, true)?;
     assert!(stage.world.probe(Family::V4)?.1);
     stage.finish()
@@ -176,6 +185,10 @@ fn a_link_that_flaps_is_said_to() -> Result<()> {
     assert!(told.starts_with("wan: gone, flaps: up in "), "{told}");
     let said = status(&stage)?;
     assert!(said.contains("GONE, flaps: up in "), "{said}");
+    wait_for_log(
+        &stage,
+        "but flaps: it is used when it has been up for longer",
+    )?;
     wait_for_log(&stage, "it has flapped, and was up for long enough")?;
     assert!(stage.world.probe(Family::V4)?.1);
     stage.finish()

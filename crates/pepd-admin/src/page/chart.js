@@ -34,6 +34,11 @@ function roundUp(value, binary) {
   return (step ?? 10) * power * unit;
 }
 
+/** The times in which a link was gone, from and to. */
+export function outagesOf(link) {
+  return (link?.outages ?? []).map(({ begun, ended }) => [begun, ended ?? Infinity]);
+}
+
 /** The times in which a link was gone, behind everything else. */
 function shades(outages, space) {
   const y = space.top;

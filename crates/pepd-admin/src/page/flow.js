@@ -1,13 +1,10 @@
 // One connection: its two directions and its two legs over the last minutes.
 
-import { band, columnWidth, curve, placeCursor, timeAt } from "./chart.js";
-import { byId, bytes, clock, count, dominant, duration, html, list, percent, phaseWords, rate, say, time, total } from "./show.js";
+import { band, columnWidth, curve, outagesOf, placeCursor, timeAt } from "./chart.js";
+import { byId, bytes, clock, count, dominant, duration, html, LINKS, list, percent, phaseWords, rate, say, time, total } from "./show.js";
 
 /** Seconds that are shown at most. */
 const SPAN = 300;
-
-/** What is said of a link that is not up. */
-const LINKS = { gone: ": its link is gone", "going-down": ": its link is about to go" };
 
 const segments = (n) => `${count(Math.round(n))} seg`;
 
@@ -134,8 +131,7 @@ export class FlowPane {
   /** The link under a leg, with the times for which it was gone. */
   link(of) {
     const link = this.links.find((link) => link.leg === of.profile);
-    const outages = (link?.outages ?? []).map(({ begun, ended }) => [begun, ended ?? Infinity]);
-    return { leg: of.profile, state: link?.state ?? "up", outages };
+    return { leg: of.profile, state: link?.state ?? "up", outages: outagesOf(link) };
   }
 }
 

@@ -1,8 +1,8 @@
 // The legs: what is sent over each, what is lost, and how long round trips are, over time.
 
 import { ask } from "./ask.js";
-import { columnWidth, curve, placeCursor, timeAt } from "./chart.js";
-import { byId, bytes, clock, duration, html, list, NONE, percent, rate, say, time } from "./show.js";
+import { columnWidth, curve, outagesOf, placeCursor, timeAt } from "./chart.js";
+import { byId, bytes, clock, duration, html, LINKS, list, NONE, percent, rate, say, time } from "./show.js";
 
 /** What is shown of each step: the seconds across, and what is too far apart to be joined. */
 const STEPS = { second: { span: 600, gap: 2.5 }, minute: { span: 86_400, gap: 150 } };
@@ -84,7 +84,8 @@ export class Legs {
       ...used.map((leg) => {
         const found = (status.rates ?? []).find((rate) => rate.leg === leg.leg) ?? null;
         const points = (this.points.get(leg.leg) ?? []).filter((point) => point.time >= this.span[0]);
-        return panel(leg, found, { ...common, points });
+        const link = status.links.find((link) => link.leg === leg.leg);
+        return panel(leg, found, link, { ...common, points, outages: outagesOf(link) });
       }),
     );
     if (this.cursor) {
@@ -107,8 +108,8 @@ export class Legs {
   }
 }
 
-function panel(leg, found, common) {
-  const limit = found?.limit ? `: ${LIMITS[found.limit] ?? found.limit}` : "";
+function panel(leg, found, link, common) {
+  const limit = LINKS[link?.state] ?? (found?.limit ? `: ${LIMITS[found.limit] ?? found.limit}` : "");
   const loaded = leg.loaded_rtt;
   return html(
     "div",

@@ -53,6 +53,9 @@ function scaled(value, step, units) {
 
 export const NONE = "–";
 
+/** What is said of a link that is not up. */
+export const LINKS = { gone: ": its link is gone", "going-down": ": its link is about to go" };
+
 /** Bits per second. */
 export const rate = (bits) => scaled(bits ?? 0, 1000, ["bit/s", "kbit/s", "Mbit/s", "Gbit/s"]);
 
