@@ -223,9 +223,11 @@ impl Work {
                 heard = Some(heard.map_or(rtt, |least: f64| least.min(rtt)));
             }
         }
+        let controller = self.ledger.controller_mut();
         if let Some(rtt) = heard {
-            self.ledger.controller_mut().heard(now, rtt);
+            controller.heard(now, rtt);
         }
+        controller.keeps(now, self.capped);
         Ok(())
     }
 

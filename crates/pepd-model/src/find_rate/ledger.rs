@@ -12,11 +12,16 @@ pub const OPEN: usize = 64;
 /// come together.
 const NOTHING: f64 = 8.0 * PACKET;
 
+/// What is left of the longest round trip with each epoch that has shorter ones.
+const FORGOTTEN: f64 = 0.9;
+
 /// A controller with the epochs that it waits for.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     controller: Controller,
     epochs: VecDeque<Epoch>,
+    /// The longest round trip of those that were finished last, in seconds.
+    longest: f64,
     /// The number of the next epoch.
     next: u64,
 }
@@ -27,6 +32,7 @@ impl Ledger {
         Self {
             controller,
             epochs: VecDeque::new(),
+            longest: 0.0,
             next: first,
         }
     }
@@ -75,6 +81,7 @@ impl Ledger {
             } else {
                 self.controller.finish(now, &first);
             }
+            self.longest = first.longest_rtt.max(FORGOTTEN * self.longest);
             self.epochs.pop_front();
         }
         let span = self.controller.plan(now, self.epochs.make_contiguous());
@@ -88,7 +95,12 @@ impl Ledger {
     fn finished(&self, now: f64) -> Option<Epoch> {
         let first = *self.epochs.front()?;
         let is_later = self.epochs.iter().skip(1).any(|it| it.delivered > 0.0);
-        let is_over = is_later && now >= first.ended + first.longest_rtt;
+        // Of a connection with a queue of its own nothing may have been acknowledged yet.
+        let longest = match self.controller.is_short(&first) {
+            true => first.longest_rtt.max(self.longest),
+            false => first.longest_rtt,
+        };
+        let is_over = is_later && now >= first.ended + longest;
         (is_over || self.epochs.len() >= OPEN).then_some(first)
     }
 

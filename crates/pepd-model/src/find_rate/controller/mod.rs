@@ -99,6 +99,8 @@ pub struct Controller {
     last: Option<(Epoch, f64)>,
     /// The connections that had more to send than they were let.
     flows: f64,
+    /// Those that are kept to what their own path carries.
+    kept: u64,
     /// The last queueing delay that is known, and the longest lately, in seconds.
     queue: f64,
     longest: f64,
@@ -147,6 +149,7 @@ impl Controller {
             least_rtt: Least::default(),
             last: None,
             flows: 1.0,
+            kept: 0,
             queue: 0.0,
             longest: 0.0,
             standing: Standing::default(),
@@ -224,6 +227,12 @@ impl Controller {
     pub(super) fn deviation(&self, bytes: f64) -> f64 {
         let ends = OFF * self.flows.sqrt() * PACKET / bytes.max(PACKET);
         self.path.deviation(bytes).hypot(ends)
+    }
+
+    /// Returns whether less of an epoch has arrived than is usual.
+    pub(super) fn is_short(&self, epoch: &Epoch) -> bool {
+        let doubt = 3.0 * self.path.deviation(epoch.sent);
+        self.path.share() - epoch.share() >= doubt
     }
 
     /// The length of an epoch, in seconds: no more often than four times a round trip is anything learned,

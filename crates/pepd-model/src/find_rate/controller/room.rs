@@ -19,7 +19,7 @@ pub(super) const SAFE: f64 = 0.99;
 pub(super) const PATIENCE: [f64; 2] = [1.0, 8.0];
 
 /// For so many seconds after a queue it is not in doubt what is usual.
-const QUEUED: f64 = 5.0;
+pub(super) const QUEUED: f64 = 5.0;
 
 /// What is usual is in doubt where there was no queue for so long: in seconds, less of them where there never was one, in
 /// round trips, and in times of what a trial takes; and where no more than such a share arrives.

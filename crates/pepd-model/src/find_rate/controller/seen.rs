@@ -37,12 +37,12 @@ impl Controller {
         let queue = self.standing.queue(epoch.least_queue);
         self.longest = (self.longest * (1.0 - 0.02 * length)).max(epoch.last_queue);
         let usual = self.path.share();
-        let (short, doubt) = (usual - epoch.share(), 3.0 * self.path.deviation(epoch.sent));
+        let short = usual - epoch.share();
         // What was lost behind the link has taken its time there; what was dropped before it has not.
-        let through = if short < doubt {
-            epoch.sent
-        } else {
+        let through = if self.is_short(epoch) {
             epoch.delivered / usual
+        } else {
+            epoch.sent
         };
         let last = self.last.replace((*epoch, through));
         let last = last.filter(|(last, _)| last.number + 1 == epoch.number);

@@ -2,7 +2,7 @@
 
 use super::super::tally::Tally;
 use super::super::{Epoch, PACKET};
-use super::room::{PATIENCE, SAFE, Shallow};
+use super::room::{PATIENCE, QUEUED, SAFE, Shallow};
 use super::seen::Seen;
 use super::{Controller, LEAST};
 
@@ -30,9 +30,31 @@ impl Controller {
             .max(0.25 * self.path.share())
     }
 
+    /// Takes how many connections are kept to what their own path carries. What was dropped before the link of one that is
+    /// now, and made the leg's look full, is no longer: what was being found out from that goes on from before, and a start
+    /// that ended without a queue does, too.
+    pub fn keeps(&mut self, now: f64, connections: u64) {
+        let before = std::mem::replace(&mut self.kept, connections);
+        let was_queued = self.told.queued().is_some_and(|it| now - it < QUEUED);
+        if connections <= before || was_queued {
+            return;
+        }
+        if let Some(trial) = self.trial {
+            self.restore(&trial, now);
+        } else {
+            self.judged = now;
+        }
+        self.beyond = Tally::default();
+        self.shallow = Shallow::default();
+        self.starting |= self.told.queued().is_none();
+    }
+
     /// Goes on until there is a queue, or less is let through than usual.
     pub(super) fn start(&mut self, seen: Seen<'_>) {
         let Seen { epoch, now, .. } = seen;
+        if epoch.began < self.judged {
+            return;
+        }
         let usual = self.path.share();
         let before = self.beyond;
         self.beyond.add(epoch);

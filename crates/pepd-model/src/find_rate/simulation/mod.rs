@@ -353,6 +353,7 @@ impl Run<'_> {
             path.acknowledged(now, &heard, &mut leg.delay);
         }
         let capped = leg.flows.iter().filter(|flow| flow.is_capped()).count();
+        leg.ledger.controller_mut().keeps(now, capped as u64);
         self.sample(now).capped = capped;
     }
 
