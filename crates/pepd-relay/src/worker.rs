@@ -116,7 +116,7 @@ impl LinkControl {
 
     /// Returns what the leg's connections claim of its link, all together: at most so fast they go on.
     pub fn claimed(&self, leg: &str) -> Rate {
-        Rate(self.shared.links.noted(leg).saturating_mul(8))
+        Rate(self.shared.links.noted(leg).rate.saturating_mul(8))
     }
 
     fn tell(&self, command: impl Fn() -> Command) {

@@ -12,7 +12,7 @@ use pepd_testbed::traffic::{Pattern, receive_exactly, send};
 use pepd_testbed::{Family, Stage, Via, World, require, wait_until};
 use rstest::rstest;
 
-use super::outages::{BYTES, Side, fill, open, tell, timer};
+use super::outages::{BYTES, Side, fill, open, tell, timer, wait_for_log};
 use super::timers::{DOUBLINGS, wait_for_doublings};
 use crate::harness::{LIMIT, PEPD};
 
@@ -178,5 +178,30 @@ fn who_is_renamed_meanwhile_is_given_up_as_ever(
     let end = (&pair.client).read(&mut [0]).unwrap_err();
     assert_eq!(end.kind(), ErrorKind::ConnectionReset, "{end}");
     Side::Server.restore(&stage.world)?;
+    stage.finish()
+}
+
+/// A leg that a reload has renamed goes on, too, when the link of its new name is back; and is not given up meanwhile.
+#[rstest]
+fn who_was_renamed_before_goes_on_too(
+    #[values(Family::V4, Family::V6)] family: Family,
+) -> Result<()> {
+    require!(root, program("nft"), program("ss"));
+    let pattern = Pattern::new(7);
+    let timeout = "user_timeout = \"2s\"\n";
+    let mut stage = open(Via::Pepd, timeout)?;
+    let pair = stage.world.pair(family)?;
+    pair.exchange(10_000)?;
+    let config = World::config().replace("[leg.wan]\n", &format!("[leg.wan]\n{timeout}"));
+    let config = format!("{config}{}", stage.world.admin()).replace("wan", "radio");
+    stage.pepd()?.reload(&config)?;
+    tell(&stage, "radio gone")?;
+    Side::Server.lose(&stage.world)?;
+    send(&pair.client, &pattern, 0, BYTES)?;
+    wait_for_doublings(|| timer(&stage.world, &pair.client, Side::Server), "on")?;
+    Side::Server.restore(&stage.world)?;
+    tell(&stage, "radio up")?;
+    wait_for_log(&stage, "legs are restarted leg=\"radio\"")?;
+    receive_exactly(&pair.server, &pattern, 0, BYTES)?;
     stage.finish()
 }

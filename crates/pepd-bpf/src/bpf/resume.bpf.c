@@ -12,8 +12,9 @@
 //   may hold nothing to be lost: where the first answer acknowledges what had arrived before, it takes its timeout
 //   for a false alarm (F-RTO, RFC 5682), and a window without that room forbids all that is new. When it finds
 //   out what is lost, a round trip later, it would begin with an empty pipe once more (RFC 6937).
-// - When it is taken away (release) the window is what the rate brings. Where no such rate is asked for any more,
-//   the kernel's own pacing, which was begun by it, ends. A control that needs pacing begins it itself.
+// - When it is taken away (release) the window is what the rate brings, and may soon be again what its own control had made
+//   of it: its part of the link may have been small while others had something to send. Where no such rate is asked for
+//   any more, the kernel's own pacing, which was begun by it, ends. A control that needs pacing begins it itself.
 //
 // A connection that keeps it, because pepd was killed in that time, has a plain Reno (RFC 5681) afterwards.
 
@@ -32,9 +33,11 @@
 struct opened {
 	// When it is over, in µs of tcp_sock.tcp_mstamp; 0 where it was not opened.
 	u64 until;
-	// What the rate brings in a round trip, and that beside what was under way, in segments.
+	// What the rate brings in a round trip, and what was under way when it was opened, in segments.
 	u32 window;
-	u32 most;
+	u32 under_way;
+	// The threshold of slow start when it was opened: what its own control has made of the window before the outage.
+	u32 threshold;
 	// tcp_sock.delivered when it was last looked at.
 	u32 delivered;
 };
@@ -49,10 +52,9 @@ INLINE int is_open(struct tcp_sock *tp)
 	return tp->tcp_mstamp < opened_of(tp)->until;
 }
 
-SECTION("struct_ops/init")
-void resume_init(u64 *arguments)
+// Takes over the rate that is asked for now: it becomes more when others have nothing left to send.
+INLINE void take_rate(struct sock *sk)
 {
-	struct sock *sk = (struct sock *)arguments[0];
 	struct tcp_sock *tp = (struct tcp_sock *)sk;
 	struct opened *opened = opened_of(tp);
 	u64 rate = sk->sk_max_pacing_rate;
@@ -60,19 +62,31 @@ void resume_init(u64 *arguments)
 	u64 mss = tp->mss_cache;
 	u64 clamp = tp->snd_cwnd_clamp;
 
-	opened->delivered = tp->delivered;
 	if (rate >= NO_RATE || rtt == NO_TIME || !mss)
 		return;
 	u64 window = rate * rtt / MICROSECONDS / mss;
 	window += window / 4 + 1;
-	u64 most = window + tp->packets_out;
+	u64 most = window + opened->under_way;
 	opened->window = window < clamp ? window : clamp;
-	opened->most = most < clamp ? most : clamp;
-	// The kernel's smoothed time is in eighths (tcp_rtt_estimator, net/ipv4/tcp_input.c).
-	opened->until = tp->tcp_mstamp + (u64)LONGEST * tp->srtt_us / 8;
-	tp->snd_cwnd = opened->most;
+	tp->snd_cwnd = most < clamp ? most : clamp;
 	tp->snd_ssthresh = opened->window;
 	sk->sk_pacing_rate = rate;
+}
+
+SECTION("struct_ops/init")
+void resume_init(u64 *arguments)
+{
+	struct sock *sk = (struct sock *)arguments[0];
+	struct tcp_sock *tp = (struct tcp_sock *)sk;
+	struct opened *opened = opened_of(tp);
+
+	opened->delivered = tp->delivered;
+	opened->under_way = tp->packets_out;
+	opened->threshold = tp->snd_ssthresh;
+	take_rate(sk);
+	// The kernel's smoothed time is in eighths (tcp_rtt_estimator, net/ipv4/tcp_input.c).
+	if (opened->window)
+		opened->until = tp->tcp_mstamp + (u64)LONGEST * tp->srtt_us / 8;
 }
 
 SECTION("struct_ops/release")
@@ -84,6 +98,9 @@ void resume_release(u64 *arguments)
 
 	if (opened->until && tp->snd_cwnd > opened->window)
 		tp->snd_cwnd = opened->window;
+	// It may have had a small part of the link, and others have nothing left to send.
+	if (opened->until && opened->threshold > tp->snd_ssthresh)
+		tp->snd_ssthresh = opened->threshold;
 	if (sk->sk_max_pacing_rate >= NO_RATE && sk->sk_pacing_status == SK_PACING_NEEDED)
 		sk->sk_pacing_status = SK_PACING_NONE;
 }
@@ -98,8 +115,8 @@ void resume_cong_control(u64 *arguments)
 
 	opened->delivered = tp->delivered;
 	if (is_open(tp)) {
-		// A timeout has made it small.
-		tp->snd_cwnd = opened->most;
+		// A timeout has made the window small.
+		take_rate((struct sock *)tp);
 		return;
 	}
 	// It was not the window that kept it from sending more.

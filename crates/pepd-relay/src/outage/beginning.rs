@@ -1,14 +1,15 @@
 //! How the legs of a link that is back begin: one after the other, all together no faster than it carries.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pepd_packet::Rate;
 
 use super::pace::Pace;
+use super::share::Share;
 use super::stalled::{Acknowledged, Stalled};
-use super::window::{LEAST, Least, Opener, Share};
-use super::{Before, Links};
+use super::window::{LEAST, Least, Opener, Paced};
+use super::{Before, Claim, Claimed, Links};
 use crate::shared::{Context, Shared};
 
 /// The segments for which the next leg waits where windows are opened: by four, 50 of bbr's sent 270 kB in 100 ms once in 13
@@ -19,11 +20,16 @@ const OPENED_AT_ONCE: u32 = 5;
 pub(super) struct Beginning<'s, 'l> {
     links: &'s Links,
     leg: &'s str,
+    worker: usize,
     /// What somebody says that they may send together, in bytes a second.
     said: Option<u64>,
-    /// What they claim together, in bytes a second, and what they delivered.
-    claimed: u64,
+    /// What they claim together, and what they delivered, in bytes a second.
+    claimed: Claimed,
     delivered: u64,
+    /// What each of them claims, and when that is looked at again.
+    claims: Vec<Claim>,
+    again: Instant,
+    trip: Duration,
     opener: Opener<'s>,
     /// The segments for which the next leg waits: one that is opened sends some more soon.
     at_once: u32,
@@ -42,7 +48,7 @@ impl<'s, 'l> Beginning<'s, 'l> {
         now: Instant,
     ) -> Self {
         let shared = &context.shared;
-        let claimed = stalled.iter().map(Stalled::claim).sum();
+        let claimed: Claimed = stalled.iter().map(Stalled::claims).sum();
         shared.links.note(leg, context.index, claimed);
         let told = shared.links.rate(leg).map(Rate::bytes_per_second);
         let share = Share {
@@ -51,19 +57,25 @@ impl<'s, 'l> Beginning<'s, 'l> {
             is_shared: stalled.len() > 1,
         };
         let said = said_rate(shared, leg);
-        let rate = said.unwrap_or_else(|| share.of_all(claimed).min(claimed));
+        let rate = said.unwrap_or_else(|| share.of_all(claimed).min(claimed.rate));
         // Where there are too many for that a segment of each in a round trip has to do.
         let (least, at_once) = match stalled.len() == 1 || fit(stalled, rate) {
             true => (Least::USUAL, OPENED_AT_ONCE),
             false => (Least::OF_MANY, 1),
         };
         let control = shared.resume.as_deref();
+        let trips = stalled.iter().filter_map(|one| one.info.min_rtt);
+        let trip = trips.max().unwrap_or_default().max(LEAST);
         let mut beginning = Self {
             links: &shared.links,
             leg,
+            worker: context.index,
             said,
             claimed,
-            delivered: stalled.iter().map(|one| one.delivered).sum(),
+            delivered: stalled.iter().map(|one| one.claim.delivered).sum(),
+            claims: stalled.iter().map(|one| one.claim.clone()).collect(),
+            again: now + trip,
+            trip,
             opener: Opener {
                 control,
                 share,
@@ -78,15 +90,13 @@ impl<'s, 'l> Beginning<'s, 'l> {
         };
         if said.is_none() {
             // What it carried may be what there was to carry.
-            let trips = stalled.iter().filter_map(|one| one.info.min_rtt);
-            let trip = trips.max().unwrap_or_default().max(LEAST);
             beginning.pace = beginning.pace.doubling(trip, now);
         }
         beginning.look();
         tracing::debug!(
             rate = beginning.pace.rate(),
             ?said,
-            claimed,
+            ?claimed,
             ?share,
             ?control,
             "how fast legs begin"
@@ -110,6 +120,21 @@ impl<'s, 'l> Beginning<'s, 'l> {
     /// Notes that one has begun.
     pub(super) fn note(&mut self, one: &Stalled<'l, '_>) {
         self.begun.push_back((Instant::now(), one.acknowledged));
+    }
+
+    /// Gives those that keep to a rate, once in a round trip, the parts of those that have nothing left to send. Returns when it does so
+    /// next.
+    pub(super) fn share_again(&mut self, paced: &mut [Paced<'_>], now: Instant) -> Instant {
+        if now >= self.again {
+            self.again = now + self.trip;
+            self.claimed = self.claims.iter().map(Claim::now).sum();
+            self.links.note(self.leg, self.worker, self.claimed);
+            self.look();
+            for one in paced {
+                one.share_again(self.opener);
+            }
+        }
+        self.again
     }
 
     /// Looks at what others claim: a worker that was later than this one has not said it before.

@@ -7,14 +7,16 @@ use arc_swap::ArcSwap;
 use pepd_packet::Rate;
 use tokio::sync::watch;
 
+use super::Claimed;
+
 /// The links under the legs, by the legs' names.
 #[derive(Debug)]
 pub(crate) struct Links {
     gone: ArcSwap<HashSet<Arc<str>>>,
     /// How fast those are that say so.
     rates: ArcSwap<HashMap<Arc<str>, Rate>>,
-    /// What each worker's connections over a leg claim of its link, in bytes a second: when it went, and again when it is back.
-    claims: ArcSwap<HashMap<(Arc<str>, usize), u64>>,
+    /// What each worker's connections over a leg claim of its link: when it went, and again when it is back.
+    claims: ArcSwap<HashMap<(Arc<str>, usize), Claimed>>,
     back: watch::Sender<Back>,
     /// The dials that began while their leg's link was gone, and have no answer yet; no entry where there are none.
     newcomers: Mutex<HashMap<Arc<str>, u64>>,
@@ -79,20 +81,20 @@ impl Links {
         self.rates.load().get(leg).copied()
     }
 
-    /// Notes what a worker's connections over it claim of it, in bytes a second.
-    pub(crate) fn note(&self, leg: &str, worker: usize, rate: u64) {
+    /// Notes what a worker's connections over it claim of it.
+    pub(crate) fn note(&self, leg: &str, worker: usize, claimed: Claimed) {
         self.claims.rcu(|claims| {
             let mut claims = HashMap::clone(claims);
-            claims.insert((leg.into(), worker), rate);
+            claims.insert((leg.into(), worker), claimed);
             claims
         });
     }
 
     /// Returns what all workers' claim together.
-    pub(crate) fn noted(&self, leg: &str) -> u64 {
+    pub(crate) fn noted(&self, leg: &str) -> Claimed {
         let claims = self.claims.load();
         let of_leg = claims.iter().filter(|((it, _), _)| &**it == leg);
-        of_leg.map(|(_, rate)| rate).sum()
+        of_leg.map(|(_, claimed)| *claimed).sum()
     }
 
     /// Returns whether it is gone.
@@ -213,9 +215,12 @@ mod tests {
             ("radio", 0, 1),
             ("lan", 0, 7),
         ] {
-            links.note(leg, worker, rate);
+            let weight = 2 * rate;
+            links.note(leg, worker, Claimed { rate, weight });
         }
-        assert_eq!((links.noted("radio"), links.noted("wan")), (3, 0));
+        let all = Claimed { rate: 3, weight: 6 };
+        assert_eq!(links.noted("radio"), all);
+        assert_eq!(links.noted("wan"), Claimed::default());
         links.set_rate(&radio, Some(Rate(8_000)));
         assert_eq!(
             (links.rate("radio"), links.rate("lan")),

@@ -13,12 +13,14 @@
 
 mod answered;
 mod beginning;
+mod claim;
 mod injector;
 mod limit;
 mod links;
 mod pace;
 mod recovery;
 mod segment;
+mod share;
 mod stalled;
 mod tasks;
 mod waiting;
@@ -26,31 +28,30 @@ mod window;
 
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pepd_packet::MarkValue;
-use pepd_sys::stream;
 use pepd_sys::tcp_info::{TcpInfo, tcp_info};
 use pepd_telemetry::{LiveLeg, Side};
 use socket2::{SockAddr, SockRef};
 
 use answered::{Next, Unanswered};
 use beginning::Beginning;
+use claim::{Claim, Claimed};
 pub use injector::Injector;
 use limit::Limits;
 pub(crate) use limit::settle as settle_limit;
 pub(crate) use links::{Links, Returns};
-use pace::Pace;
 use recovery::recover;
 pub(crate) use recovery::recover_left;
 use stalled::Stalled;
 pub(crate) use tasks::{LinkTasks, Went};
 use waiting::{Silence, Waiting};
+use window::Paced;
 pub(crate) use window::settle;
-use window::{LEAST, Paced};
 
 use crate::shared::{Context, Shared};
 
@@ -83,7 +84,7 @@ const IF_SILENT: [Duration; 2] = [Duration::from_secs(6), Duration::from_secs(12
 async fn endure(context: Arc<Context>, leg: Arc<str>) {
     let mut known = HashSet::new();
     loop {
-        let legs = context.shared.flows.legs(context.index, &leg);
+        let legs = legs_of(&context, &leg);
         let mut there = HashSet::new();
         for live in &legs {
             let key = (live.flow, live.side);
@@ -121,21 +122,23 @@ impl Before {
         earlier: Option<&Self>,
     ) -> Self {
         let shared = &context.shared;
-        let legs = shared.flows.legs(context.index, leg);
+        let legs = legs_of(context, leg);
         // Of another process's connections the kernel may have measured since how fast what was lost is sent again.
         let workers = shared.workers.max(1) * legs.len().max(1);
         let least = went.carried.map_or(0, |carried| carried / workers as u64);
-        let mut busy = 0;
+        let mut busy = Vec::new();
         let rates = legs.iter().filter_map(|live| {
             let info = info(live)?;
             let before = earlier.and_then(|it| it.delivered(live));
             let known = info.delivery_rate?.max(before.unwrap_or_default());
             let known = known.max(least);
-            busy += claim(waits(live), &info, known);
+            busy.push(Claim::of(live, &info, known).now());
             Some(((live.flow, live.side), known))
         });
         let delivered: HashMap<_, _> = rates.collect();
-        shared.links.note(leg, context.index, busy);
+        shared
+            .links
+            .note(leg, context.index, busy.into_iter().sum());
         let lately = shared.flows.most_delivered(leg);
         let carried = earlier.and_then(|it| it.carried);
         // Of legs that have just begun nobody has seen what they carry together: it is what one of them did, at least.
@@ -158,7 +161,7 @@ impl Before {
 /// the outage.
 async fn restart(context: Arc<Context>, leg: Arc<str>, before: Before) {
     let up_since = Instant::now();
-    let legs = context.shared.flows.legs(context.index, &leg);
+    let legs = legs_of(&context, &leg);
     // Before anything is sent, since the answer to it may be what makes a timeout long.
     let limits = Limits::set(&legs);
     tokio::join!(
@@ -200,15 +203,13 @@ async fn go_on(context: &Context, leg: &str, before: &Before, legs: &[LiveLeg], 
         if is_done || heard && IF_SILENT.contains(&again) {
             break;
         }
-        answers
-            .await_until(up_since + again, &mut beginning.pace)
-            .await;
+        answers.await_until(up_since + again, &mut beginning).await;
         // Thousands are not looked at before the first of them goes on.
         heard = again >= LAST_AGAIN && legs.iter().any(|live| is_heard(live, up_since));
         stalled.retain(Stalled::is_stalled);
         for one in stalled.iter_mut().filter(|one| is_due(&one.info, again)) {
             let at = beginning.next(one);
-            answers.await_until(at, &mut beginning.pace).await;
+            answers.await_until(at, &mut beginning).await;
             let outage = again.is_zero().then_some(outage);
             let paced = one.restart(shared, outage, beginning.opener());
             answers.paced.extend(paced);
@@ -217,11 +218,11 @@ async fn go_on(context: &Context, leg: &str, before: &Before, legs: &[LiveLeg], 
         waiting.retain(|one| one.is_waiting(up_since.elapsed()));
         for one in waiting.iter().filter(|one| is_due(&one.info, again)) {
             let at = beginning.pace.next(one.bytes(), Instant::now());
-            answers.await_until(at, &mut beginning.pace).await;
+            answers.await_until(at, &mut beginning).await;
             one.wake(shared);
         }
     }
-    answers.end_pacing().await;
+    answers.end_pacing(&mut beginning).await;
 }
 
 /// Counts the legs that are restarted, and says so.
@@ -241,9 +242,9 @@ struct Answers<'l> {
     paced: Vec<Paced<'l>>,
 }
 
-impl Answers<'_> {
+impl<'l> Answers<'l> {
     /// Waits until this time, and sends meanwhile what is missing of those that are answered.
-    async fn await_until(&mut self, until: Instant, pace: &mut Pace) {
+    async fn await_until(&mut self, until: Instant, beginning: &mut Beginning<'_, 'l>) {
         loop {
             let mut at = 0;
             while let Some(one) = self.unanswered.get_mut(at) {
@@ -254,7 +255,7 @@ impl Answers<'_> {
                 }
                 let mut one = self.unanswered.swap_remove(at);
                 if next == Next::Send {
-                    let when = pace.next(one.bytes(), Instant::now());
+                    let when = beginning.pace.next(one.bytes(), Instant::now());
                     tokio::time::sleep_until(when.into()).await;
                     // The kernel may have sent it meanwhile.
                     if one.look(Instant::now()) == Next::Send {
@@ -263,13 +264,13 @@ impl Answers<'_> {
                 }
             }
             let now = Instant::now();
-            self.paced.retain_mut(|one| one.look(now));
+            let next = self.look_at_paced(beginning, now);
             if now >= until {
                 return;
             }
             let again = now + answered::interval(self.unanswered.len());
             let again = if self.unanswered.is_empty() {
-                self.paced.iter().map(Paced::next).fold(until, Instant::min)
+                next.map_or(until, |next| until.min(next))
             } else {
                 again.min(until)
             };
@@ -278,14 +279,23 @@ impl Answers<'_> {
     }
 }
 
-impl Answers<'_> {
+impl<'l> Answers<'l> {
     /// Waits until none has to keep to a rate any more.
-    async fn end_pacing(mut self) {
-        while let Some(next) = self.paced.iter().map(Paced::next).min() {
+    async fn end_pacing(mut self, beginning: &mut Beginning<'_, 'l>) {
+        while let Some(next) = self.look_at_paced(beginning, Instant::now()) {
             tokio::time::sleep_until(next.into()).await;
-            let now = Instant::now();
-            self.paced.retain_mut(|one| one.look(now));
         }
+    }
+
+    /// Looks at those that keep to a rate, and returns when to do so next; none where none does any more.
+    fn look_at_paced(
+        &mut self,
+        beginning: &mut Beginning<'_, 'l>,
+        now: Instant,
+    ) -> Option<Instant> {
+        self.paced.retain_mut(|one| one.look(now));
+        let next = self.paced.iter().map(Paced::next).min()?;
+        Some(next.min(beginning.share_again(&mut self.paced, now)))
     }
 }
 
@@ -300,19 +310,27 @@ fn is_due(info: &TcpInfo, after: Duration) -> bool {
     after.is_zero() || after > info.rtt + 4 * info.rtt_variation
 }
 
-/// Returns the bytes that wait to be acknowledged on a leg, sent or not.
-fn waits(live: &LiveLeg) -> u64 {
-    let socket = live.socket.upgrade();
-    let bytes = socket.and_then(|socket| stream::unacknowledged(socket.as_fd()).ok());
-    bytes.unwrap_or_default() as u64
+/// Returns those of a worker's connections that go over a leg: a reload may have given it another name since they began.
+fn legs_of(context: &Context, leg: &str) -> Vec<LiveLeg> {
+    let shared = &context.shared;
+    let settings = shared.settings.load();
+    let all = |is_meant: &dyn Fn(&str) -> bool| shared.flows.legs(context.index, is_meant);
+    let renamed = all(&|name| settings.leg_named(name).is_none());
+    let goes_over = |live: &LiveLeg| settings.leg_towards(peer(live)?);
+    let renamed = renamed.into_iter().filter(|live| {
+        let now = goes_over(live);
+        now.is_some_and(|now| *now.name == *leg)
+    });
+    let mut legs = all(&|name| name == leg);
+    legs.extend(renamed);
+    legs
 }
 
-/// Returns what a leg claims of its link that `delivered` so much, in bytes a second: no more than it takes to send the bytes
-/// that wait in its least round trip, and nothing where nothing waits.
-fn claim(waits: u64, info: &TcpInfo, delivered: u64) -> u64 {
-    let time = info.min_rtt.unwrap_or_default().max(LEAST);
-    let rate = u128::from(waits) * 1_000_000 / time.as_micros();
-    u64::try_from(rate).unwrap_or(u64::MAX).min(delivered)
+/// Returns the address at the other end of a leg.
+fn peer(live: &LiveLeg) -> Option<IpAddr> {
+    let socket = live.socket.upgrade()?;
+    let address = SockRef::from(&socket.as_fd()).peer_addr().ok()?;
+    Some(address.as_socket()?.ip())
 }
 
 /// Returns the figures of a leg's socket, while it is open.
@@ -344,22 +362,5 @@ impl Ends {
             theirs: address(socket.peer_addr()?)?,
             mark: MarkValue(socket.mark()?),
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_has_little_to_send_claims_no_more() {
-        let info = TcpInfo {
-            min_rtt: Some(Duration::from_millis(100)),
-            ..TcpInfo::default()
-        };
-        assert_eq!(claim(0, &info, 500_000), 0);
-        assert_eq!(claim(100, &info, 500_000), 1000);
-        assert_eq!(claim(1_000_000, &info, 500_000), 500_000);
-        assert_eq!(claim(100, &TcpInfo::default(), 500_000), 5000, "20 ms");
     }
 }

@@ -5,7 +5,6 @@
 //! more, or that time has passed with the link up. Without one the kernel would count the probes of an idle leg that the outage
 //! has swallowed, and end it with the next, or what was sent again, by its own patience.
 
-use std::net::IpAddr;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +13,7 @@ use pepd_sys::tcp_info::TcpInfo;
 use pepd_telemetry::LiveLeg;
 use socket2::SockRef;
 
-use super::{FOR_EVER, info, set_user_timeout};
+use super::{FOR_EVER, info, peer, set_user_timeout};
 use crate::essential::essential;
 use crate::shared::Shared;
 
@@ -75,13 +74,6 @@ async fn until_tried(live: &LiveLeg) {
     while info(live).is_some_and(waits) {
         tokio::time::sleep(INTERVAL).await;
     }
-}
-
-/// Returns the address at the other end of a leg.
-fn peer(live: &LiveLeg) -> Option<IpAddr> {
-    let socket = live.socket.upgrade()?;
-    let address = SockRef::from(&socket.as_fd()).peer_addr().ok()?;
-    Some(address.as_socket()?.ip())
 }
 
 /// Returns how long a link has to be up until the leg gets its own back: no time where it waits for nothing.

@@ -32,7 +32,7 @@ use pepd_telemetry::LiveLeg;
 
 use super::segment::send_first;
 use super::window::{LEAST, Least, Opener, Paced};
-use super::{Before, Ends, Injector, claim, info, waits};
+use super::{Before, Claim, Claimed, Ends, Injector, info};
 use crate::shared::Shared;
 
 /// The time before an outage within which something was acknowledged where old echoes may still come.
@@ -50,8 +50,8 @@ pub(super) struct Stalled<'l, 's> {
     pub(super) live: &'l LiveLeg,
     /// How it was when the link came back.
     pub(super) info: TcpInfo,
-    /// What it had delivered, in bytes a second.
-    pub(super) delivered: u64,
+    /// What it claims of the link.
+    pub(super) claim: Claim,
     /// The bytes that wait.
     waits: u64,
     /// Those that were acknowledged when it was restarted last.
@@ -84,16 +84,19 @@ impl<'l, 's> Stalled<'l, 's> {
         // new one.
         let known = before.carried.and(info.min_rtt);
         let least = known.map_or(0, |_| AT_FIRST.rate(&info));
-        has_stopped(&info).then(|| Self {
-            live,
-            delivered: delivered.max(least),
-            waits: waits(live),
-            acknowledged: Acknowledged {
+        has_stopped(&info).then(|| {
+            let claim = Claim::of(live, &info, delivered.max(least));
+            Self {
                 live,
-                bytes: info.acknowledged_bytes,
-            },
-            held: None,
-            info,
+                waits: claim.waits(),
+                claim,
+                acknowledged: Acknowledged {
+                    live,
+                    bytes: info.acknowledged_bytes,
+                },
+                held: None,
+                info,
+            }
         })
     }
 
@@ -102,18 +105,20 @@ impl<'l, 's> Stalled<'l, 's> {
         // Only where something waits that was not sent yet can the kernel be had to send; and what takes its
         // timeout for a false alarm would find a smaller window than without this.
         let can_send = self.info.unacked > 0 && self.info.unsent > 0;
-        let rates = (self.delivered, self.claim());
-        self.held = opener.hold(self.live, &self.info, rates, can_send);
+        self.held = opener.hold(self.live, &self.info, &self.claim, can_send);
     }
 
-    /// Returns what it claims of the link, in bytes a second.
-    pub(super) fn claim(&self) -> u64 {
-        claim(self.waits, &self.info, self.delivered)
+    /// Returns what it claims of the link.
+    pub(super) fn claims(&self) -> Claimed {
+        self.claim.with(self.waits)
     }
 
     /// Returns what it claims of the link if it may send no more than that, in bytes a second.
     pub(super) fn claims_at_most(&self, most: Least) -> u64 {
-        claim(self.waits, &self.info, most.rate(&self.info))
+        self.claim
+            .at_most(most.rate(&self.info))
+            .with(self.waits)
+            .rate
     }
 
     /// Returns the bytes of so many segments, as far as it has so much to send.
@@ -143,10 +148,9 @@ impl<'l, 's> Stalled<'l, 's> {
         let (socket, injector) = (self.live.socket.upgrade()?, shared.injector.as_ref()?);
         let info = tcp_info(socket.as_fd()).ok()?;
         self.acknowledged.bytes = info.acknowledged_bytes;
-        let rates = (self.delivered, self.claim());
         let mut paced = outage.and_then(|_| self.held.take());
         if let Some(paced) = &mut paced {
-            paced.begin(opener, &self.info, rates);
+            paced.begin(opener, &self.info);
         }
         if let Err(error) = restart(socket.as_fd(), &info, injector, shared, outage) {
             tracing::debug!(flow = self.live.flow, %error, "restart a leg");

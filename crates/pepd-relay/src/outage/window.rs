@@ -20,6 +20,8 @@ use pepd_sys::tcp_info::{TcpInfo, tcp_info};
 use pepd_telemetry::{LiveLeg, Socket};
 use socket2::{SockRef, Socket as NewSocket, Type};
 
+use super::Claim;
+use super::share::Share;
 use crate::settings::Leg;
 
 /// The rate of a socket that has none.
@@ -85,48 +87,6 @@ impl Least {
     }
 }
 
-/// How fast legs may begin together.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Share {
-    /// What they claim, in bytes a second, each what it delivered by its last sample at most.
-    pub(super) claimed: u64,
-    /// What the link carries, in bytes a second; none where nobody knows.
-    pub(super) carried: Option<u64>,
-    /// Whether there are several.
-    pub(super) is_shared: bool,
-}
-
-impl Share {
-    /// Returns how fast those may begin together that claim so much of all: by their part of what the link carries, if that is
-    /// known.
-    pub(super) fn of_all(self, claimed: u64) -> u64 {
-        self.carried
-            .and_then(|carried| self.part(claimed, carried))
-            .unwrap_or(u64::MAX)
-    }
-
-    /// Returns how fast one may begin that delivered so much, and claims so much. Where windows are not `opened` it is no more
-    /// than its part of the link, and no less.
-    pub(super) fn of(self, delivered: u64, claim: u64, opened: bool) -> u64 {
-        let Some(carried) = self.carried else {
-            return delivered;
-        };
-        let part = if carried < self.claimed || !opened {
-            self.part(claim, carried)
-        } else {
-            None
-        };
-        // One that has little to send claims less than it delivered.
-        part.unwrap_or(delivered).min(carried)
-    }
-
-    /// Returns the part of what the link carries of who claims so much; none where nobody claims anything.
-    fn part(self, claim: u64, carried: u64) -> Option<u64> {
-        let part = (u128::from(claim) * u128::from(carried)).checked_div(self.claimed.into())?;
-        Some(u64::try_from(part).unwrap_or(u64::MAX))
-    }
-}
-
 /// What opens windows, and has legs begin no faster than they delivered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Opener<'s> {
@@ -149,7 +109,7 @@ impl<'s> Opener<'s> {
         self,
         live: &LiveLeg,
         info: &TcpInfo,
-        (delivered, claim): (u64, u64),
+        claim: &Claim,
         can: bool,
     ) -> Option<Paced<'s>> {
         let socket = live.socket.upgrade()?;
@@ -163,8 +123,11 @@ impl<'s> Opener<'s> {
         let now = Instant::now();
         let mut paced = Paced {
             rate: NO_RATE,
+            claim: claim.clone(),
+            least: self.least.rate(info),
             socket: live.socket.clone(),
             control: self.control.filter(|_| can),
+            opens: self.control.is_some() && can,
             ends: self
                 .control
                 .filter(|_| !can && !is_bbr && before == NO_RATE),
@@ -181,22 +144,18 @@ impl<'s> Opener<'s> {
             closes_at_last: now,
             until: now,
         };
-        paced.rate = self.rate(info, (delivered, claim), &paced)?;
+        info.min_rtt?;
+        paced.rate = self.rate(&paced)?;
         sockopt::set_max_pacing_rate(fd, paced.rate).ok()?;
         Some(paced)
     }
 
-    /// Returns the rate of a leg that is `paced`, in bytes a second, if there is one.
-    fn rate(
-        self,
-        info: &TcpInfo,
-        (delivered, claim): (u64, u64),
-        paced: &Paced<'_>,
-    ) -> Option<u64> {
-        info.min_rtt?;
-        let rate = self.share.of(delivered, claim, paced.control.is_some());
+    /// Returns the rate of a leg that is `paced`, in bytes a second, if there is one: by what it claims now.
+    fn rate(self, paced: &Paced<'_>) -> Option<u64> {
+        let Claim { delivered, .. } = paced.claim;
+        let rate = self.share.of(delivered, paced.claim.now(), paced.opens);
         let rate = Some(rate).filter(|rate| *rate > 0)?;
-        Some(rate.max(self.least.rate(info)).min(paced.before))
+        Some(rate.max(paced.least).min(paced.before))
     }
 }
 
@@ -206,10 +165,15 @@ pub(super) struct Paced<'s> {
     socket: Weak<Socket>,
     /// The control that opens its window; none where it is not opened, or not any more.
     control: Option<&'s str>,
+    /// Whether it is, or was.
+    opens: bool,
     /// That by which the kernel stops pacing where its window has not been opened.
     ends: Option<&'s str>,
     /// The rate that it keeps to.
     rate: u64,
+    /// What it claims of the link, and the least that it may send, in bytes a second.
+    claim: Claim,
+    least: u64,
     /// The rate that it had before.
     before: u64,
     /// The control that it has of its own.
@@ -227,11 +191,11 @@ pub(super) struct Paced<'s> {
 
 impl Paced<'_> {
     /// Has it begin at the rate that is its part now.
-    pub(super) fn begin(&mut self, opener: Opener<'_>, info: &TcpInfo, rates: (u64, u64)) {
+    pub(super) fn begin(&mut self, opener: Opener<'_>, info: &TcpInfo) {
         let Some(socket) = self.socket.upgrade() else {
             return;
         };
-        self.rate = opener.rate(info, rates, self).unwrap_or(self.rate);
+        self.rate = opener.rate(self).unwrap_or(self.rate);
         let now = Instant::now();
         self.closes = now + ROUND_TRIPS * self.trip;
         self.closes_at_last = now + MOST_ROUND_TRIPS * self.trip;
@@ -263,6 +227,16 @@ impl Paced<'_> {
             // This has the kernel send what waits (tcp_push_pending_frames), and as the first segment holds that
             // up, at first what is lost (tcp_tsq_write).
             let _ = socket.set_tcp_nodelay(true);
+        }
+    }
+
+    /// Has it send faster where its part of the link has become larger.
+    pub(super) fn share_again(&mut self, opener: Opener<'_>) {
+        let (Some(socket), Some(rate)) = (self.socket.upgrade(), opener.rate(self)) else {
+            return;
+        };
+        if rate > self.rate && sockopt::set_max_pacing_rate(socket.as_fd(), rate).is_ok() {
+            self.rate = rate;
         }
     }
 
@@ -400,29 +374,5 @@ mod tests {
         };
         assert_eq!(Least::USUAL.rate(&never), 0);
         assert_eq!(Least::OF_MANY.rate(&never), 0);
-    }
-
-    #[test]
-    fn all_together_begin_no_faster_than_the_link_carried() {
-        let share = |claimed, carried| Share {
-            claimed,
-            carried,
-            is_shared: false,
-        };
-        assert_eq!(share(1000, None).of(400, 400, true), 400);
-        assert_eq!(share(1000, Some(2000)).of(400, 400, true), 400);
-        assert_eq!(share(1000, Some(500)).of(400, 400, true), 200);
-        assert_eq!(share(0, Some(0)).of(0, 0, true), 0);
-        assert_eq!(share(1000, Some(2000)).of(400, 400, false), 800);
-        assert_eq!(share(1000, Some(500)).of(400, 400, false), 200);
-        // Its claim is a hundredth of that.
-        assert_eq!(share(1000, Some(500)).of(1000, 10, true), 5);
-        assert_eq!(share(10, Some(500)).of(1000, 10, true), 500);
-        assert_eq!(share(10, Some(500)).of(1000, 10, false), 500);
-        assert_eq!(share(1000, Some(500)).of_all(400), 200);
-        assert_eq!(share(1000, None).of_all(400), u64::MAX);
-        assert_eq!(share(0, Some(500)).of_all(0), u64::MAX);
-        let most = share(u64::MAX, Some(u64::MAX / 2));
-        assert_eq!(most.of(u64::MAX, u64::MAX, true), u64::MAX / 2);
     }
 }

@@ -134,8 +134,8 @@ impl Flow {
         state.add_progress(&self.pair, now)
     }
 
-    /// Returns its legs of this name: none, one, or both.
-    pub(crate) fn legs(&self, name: &str) -> impl Iterator<Item = LiveLeg> {
+    /// Returns its legs of whose name that is true: none, one, or both.
+    pub(crate) fn legs(&self, is_meant: impl Fn(&str) -> bool) -> impl Iterator<Item = LiveLeg> {
         let sides = [
             (Side::Client, &self.info.client_profile, &self.client_socket),
             (
@@ -144,10 +144,9 @@ impl Flow {
                 &self.upstream_socket,
             ),
         ];
-        let named = move |side: &(_, &Arc<str>, _)| **side.1 == *name;
         sides
             .into_iter()
-            .filter(named)
+            .filter(move |side| is_meant(side.1))
             .map(|(side, _, socket)| LiveLeg {
                 flow: self.id,
                 side,

@@ -166,12 +166,12 @@ impl FlowTable {
         self.counters.bytes_down.add(down);
     }
 
-    /// Returns the legs of this name of `worker`'s connections, the sockets of which that worker's own
+    /// Returns the legs of `worker`'s connections of whose name that is true, the sockets of which that worker's own
     /// thread may use.
-    pub fn legs(&self, worker: usize, name: &str) -> Vec<LiveLeg> {
+    pub fn legs(&self, worker: usize, is_meant: impl Fn(&str) -> bool) -> Vec<LiveLeg> {
         let shard = self.shard(worker % self.shards.len());
         let flows = shard.slots.iter().flatten();
-        flows.flat_map(|flow| flow.legs(name)).collect()
+        flows.flat_map(|flow| flow.legs(&is_meant)).collect()
     }
 
     /// Counts a connection that ended with an error.
