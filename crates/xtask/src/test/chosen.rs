@@ -106,6 +106,7 @@ pub const IN_VIRTUAL_TIME: &[&str] = &[
     "weather::outage_again:: case_1 up_4",
     "weather::outage_shares::many case_1",
     "weather::outage_shares::who_is_idle case_1 waiting_2",
+    "weather::outage_shares::who_is_idle case_1 waiting_3",
     "weather::outage_shares::whoever case_2 later_1",
     "weather::outage_times::a_link case_2",
     "weather::outage_times::who_hardly Family__V6",
