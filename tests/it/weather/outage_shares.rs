@@ -74,16 +74,20 @@ fn who_is_idle_has_no_part_of_a_link_that_is_back(
         share(&crossing, RATE, family, AFTER)
     })?;
     println!("{family}, {control}, {IDLE} others with {waiting} bytes: {share:.2} of the rate");
+    // What little they have does not wait; of more the last may have been lost once more.
+    let is_little = waiting <= 100;
     for pair in &idle {
         pair.server.set_nonblocking(true)?;
-        ensure!(
-            take(&pair.server)? == waiting,
-            "what little it has waits still"
-        );
+        let mut taken = take(&pair.server)?;
+        ensure!(taken == waiting || !is_little, "what little it has waits");
+        wait_until(LIMIT, "it has all", || {
+            taken += take(&pair.server).unwrap_or_default();
+            taken == waiting
+        })?;
     }
     // With bbr it may go on at a last sample that was low. A part beside all of them would be 0.03, and what remains where all of
     // them have so many segments 0.64.
-    let least = if waiting > 1000 { 0.3 } else { 0.4 };
+    let least = if is_little { 0.4 } else { 0.3 };
     ensure!(share > least, "{share}");
     crossing.stop()
 }
