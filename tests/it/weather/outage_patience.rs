@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use nix::sys::signal::Signal;
-use pepd_testbed::traffic::{Pattern, receive_exactly, send};
+use pepd_testbed::traffic::{Pair, Pattern, receive_exactly, send};
 use pepd_testbed::{Family, Stage, Via, World, require, wait_until};
 use rstest::rstest;
 
@@ -143,6 +143,17 @@ fn what_is_paced_is_not_given_up(#[values(Family::V4, Family::V6)] family: Famil
     stage.finish()
 }
 
+/// Opens a connection with a user timeout, and gives the configuration in which its leg has another name.
+fn with_another_name(family: Family) -> Result<(Stage, Pair, String)> {
+    let timeout = "user_timeout = \"2s\"\n";
+    let stage = open(Via::Pepd, timeout)?;
+    let pair = stage.world.pair(family)?;
+    pair.exchange(10_000)?;
+    let config = World::config().replace("[leg.wan]\n", &format!("[leg.wan]\n{timeout}"));
+    let config = format!("{config}{}", stage.world.admin()).replace("wan", "radio");
+    Ok((stage, pair, config))
+}
+
 /// A leg that a reload renames during an outage of its link has its user timeout afterwards: the link counts as up then. So it
 /// has where the process dies before it has given it back, because something waits still.
 #[rstest]
@@ -152,13 +163,8 @@ fn who_is_renamed_meanwhile_is_given_up_as_ever(
 ) -> Result<()> {
     require!(root, program("nft"), program("ss"));
     let pattern = Pattern::new(7);
-    let timeout = "user_timeout = \"2s\"\n";
-    let mut stage = open(Via::Pepd, timeout)?;
-    let pair = stage.world.pair(family)?;
-    pair.exchange(10_000)?;
+    let (mut stage, pair, config) = with_another_name(family)?;
     tell(&stage, "wan gone")?;
-    let config = World::config().replace("[leg.wan]\n", &format!("[leg.wan]\n{timeout}"));
-    let config = format!("{config}{}", stage.world.admin()).replace("wan", "radio");
     if dies {
         Side::Server.lose(&stage.world)?;
         send(&pair.client, &pattern, 0, BYTES)?;
@@ -188,12 +194,7 @@ fn who_was_renamed_before_goes_on_too(
 ) -> Result<()> {
     require!(root, program("nft"), program("ss"));
     let pattern = Pattern::new(7);
-    let timeout = "user_timeout = \"2s\"\n";
-    let mut stage = open(Via::Pepd, timeout)?;
-    let pair = stage.world.pair(family)?;
-    pair.exchange(10_000)?;
-    let config = World::config().replace("[leg.wan]\n", &format!("[leg.wan]\n{timeout}"));
-    let config = format!("{config}{}", stage.world.admin()).replace("wan", "radio");
+    let (mut stage, pair, config) = with_another_name(family)?;
     stage.pepd()?.reload(&config)?;
     tell(&stage, "radio gone")?;
     Side::Server.lose(&stage.world)?;
