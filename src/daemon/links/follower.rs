@@ -20,6 +20,7 @@ use super::noted::LinkNotes;
 use super::orders::Order;
 use super::record::{Heard, State};
 use super::states::LinkStates;
+use super::watched::Watched;
 use crate::daemon::holding::HoldTeller;
 use crate::daemon::peers::PeerStates;
 
@@ -210,13 +211,7 @@ impl Follower {
         };
         if let Some(is_up) = is_up {
             let heard = if is_up { Heard::Up } else { Heard::Gone };
-            let by = match source {
-                LinkSource::Interface(name) if !self.interfaces.contains_key(name) => {
-                    missing(source)
-                }
-                _ => source.to_string(),
-            };
-            self.hear(leg, heard, &by);
+            self.hear(leg, heard, &self.named(source));
         }
         if let Some(link) = self.legs.get(leg) {
             self.tell_holding(leg, link);
@@ -257,10 +252,7 @@ impl Follower {
         }
         let heard = if carries { Heard::Up } else { Heard::Gone };
         let source = LinkSource::Interface(name);
-        let by = match is_there {
-            true => source.to_string(),
-            false => missing(&source),
-        };
+        let by = self.named(&source);
         for leg in self.legs_of(&source) {
             self.hear(&leg, heard, &by);
             // It may have been gone before, for another reason.
@@ -298,6 +290,16 @@ impl Follower {
                 let heard = if said.is_up { Heard::Up } else { Heard::Gone };
                 self.hear_of(&source, heard);
             }
+        }
+    }
+
+    /// Names what tells, and says of an interface if there is none of this name.
+    fn named(&self, source: &LinkSource) -> String {
+        match source {
+            LinkSource::Interface(name) if !self.interfaces.contains_key(name) => {
+                format!("{source}, which does not exist")
+            }
+            _ => source.to_string(),
         }
     }
 
@@ -414,33 +416,6 @@ impl Follower {
     }
 }
 
-/// A leg, and what tells of its link.
-#[derive(Debug, Clone)]
-struct Watched {
-    leg: Arc<str>,
-    source: Option<LinkSource>,
-    rate: Option<Rate>,
-    /// Its `user_timeout`.
-    patience: Duration,
-}
-
-impl Watched {
-    /// Returns the legs of a configuration.
-    fn all(config: &Config) -> impl Iterator<Item = Self> {
-        let peers: Vec<&str> = config.peers.iter().map(|peer| peer.name.as_str()).collect();
-        config.legs.iter().map(move |leg| Self {
-            leg: leg.name.as_str().into(),
-            rate: leg.rate,
-            patience: leg.user_timeout.unwrap_or_default(),
-            // Of a fleet's file: the other end of the link tells, not the box itself.
-            source: leg.link.clone().filter(|source| match source {
-                LinkSource::Interface(_) | LinkSource::Dlep(_) => true,
-                LinkSource::Peer(peer) => peers.contains(&peer.as_str()),
-            }),
-        })
-    }
-}
-
 /// Returns whether a peer answers, if that is known.
 fn answers(liveness: Liveness) -> Option<bool> {
     match liveness {
@@ -448,11 +423,6 @@ fn answers(liveness: Liveness) -> Option<bool> {
         Liveness::Silent => Some(false),
         Liveness::Unknown | Liveness::Unprobed => None,
     }
-}
-
-/// Says of an interface that there is none of this name.
-fn missing(source: &LinkSource) -> String {
-    format!("{source}, which does not exist")
 }
 
 async fn follow_interfaces() -> Option<Interfaces> {

@@ -12,6 +12,7 @@ mod noted;
 mod orders;
 mod record;
 mod states;
+mod watched;
 
 use std::sync::Arc;
 

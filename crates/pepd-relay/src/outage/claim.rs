@@ -18,7 +18,7 @@ const FAIR: Duration = Duration::from_secs(1);
 /// What a leg claims of its link, by what it delivered.
 #[derive(Clone, Debug)]
 pub(super) struct Claim {
-    socket: Weak<Socket>,
+    pub(super) socket: Weak<Socket>,
     /// What it delivered, in bytes a second.
     pub(super) delivered: u64,
     /// Its least round trip.

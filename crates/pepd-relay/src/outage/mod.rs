@@ -126,19 +126,17 @@ impl Before {
         // Of another process's connections the kernel may have measured since how fast what was lost is sent again.
         let workers = shared.workers.max(1) * legs.len().max(1);
         let least = went.carried.map_or(0, |carried| carried / workers as u64);
-        let mut busy = Vec::new();
-        let rates = legs.iter().filter_map(|live| {
+        let known = legs.iter().filter_map(|live| {
             let info = info(live)?;
             let before = earlier.and_then(|it| it.delivered(live));
             let known = info.delivery_rate?.max(before.unwrap_or_default());
             let known = known.max(least);
-            busy.push(Claim::of(live, &info, known).now());
-            Some(((live.flow, live.side), known))
+            let claimed = Claim::of(live, &info, known).now();
+            Some((((live.flow, live.side), known), claimed))
         });
-        let delivered: HashMap<_, _> = rates.collect();
-        shared
-            .links
-            .note(leg, context.index, busy.into_iter().sum());
+        let (delivered, claimed): (HashMap<_, _>, Vec<_>) = known.unzip();
+        let claimed = claimed.into_iter().sum();
+        shared.links.note(leg, context.index, claimed);
         let lately = shared.flows.most_delivered(leg);
         let carried = earlier.and_then(|it| it.carried);
         // Of legs that have just begun nobody has seen what they carry together: it is what one of them did, at least.
@@ -277,9 +275,7 @@ impl<'l> Answers<'l> {
             tokio::time::sleep_until(again.into()).await;
         }
     }
-}
 
-impl<'l> Answers<'l> {
     /// Waits until none has to keep to a rate any more.
     async fn end_pacing(mut self, beginning: &mut Beginning<'_, 'l>) {
         while let Some(next) = self.look_at_paced(beginning, Instant::now()) {
@@ -316,9 +312,8 @@ fn legs_of(context: &Context, leg: &str) -> Vec<LiveLeg> {
     let settings = shared.settings.load();
     let all = |is_meant: &dyn Fn(&str) -> bool| shared.flows.legs(context.index, is_meant);
     let renamed = all(&|name| settings.leg_named(name).is_none());
-    let goes_over = |live: &LiveLeg| settings.leg_towards(peer(live)?);
     let renamed = renamed.into_iter().filter(|live| {
-        let now = goes_over(live);
+        let now = peer(live).and_then(|peer| settings.leg_towards(peer));
         now.is_some_and(|now| *now.name == *leg)
     });
     let mut legs = all(&|name| name == leg);

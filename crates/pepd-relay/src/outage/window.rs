@@ -12,12 +12,11 @@
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::sync::Weak;
 use std::time::{Duration, Instant};
 
 use pepd_sys::sockopt;
 use pepd_sys::tcp_info::{TcpInfo, tcp_info};
-use pepd_telemetry::{LiveLeg, Socket};
+use pepd_telemetry::LiveLeg;
 use socket2::{SockRef, Socket as NewSocket, Type};
 
 use super::Claim;
@@ -125,7 +124,6 @@ impl<'s> Opener<'s> {
             rate: NO_RATE,
             claim: claim.clone(),
             least: self.least.rate(info),
-            socket: live.socket.clone(),
             control: self.control.filter(|_| can),
             opens: self.control.is_some() && can,
             ends: self
@@ -162,7 +160,6 @@ impl<'s> Opener<'s> {
 /// A leg that is paced. When this is dropped it is as it was before.
 #[derive(Debug)]
 pub(super) struct Paced<'s> {
-    socket: Weak<Socket>,
     /// The control that opens its window; none where it is not opened, or not any more.
     control: Option<&'s str>,
     /// Whether it is, or was.
@@ -192,7 +189,7 @@ pub(super) struct Paced<'s> {
 impl Paced<'_> {
     /// Has it begin at the rate that is its part now.
     pub(super) fn begin(&mut self, opener: Opener<'_>, info: &TcpInfo) {
-        let Some(socket) = self.socket.upgrade() else {
+        let Some(socket) = self.claim.socket.upgrade() else {
             return;
         };
         self.rate = opener.rate(self).unwrap_or(self.rate);
@@ -232,7 +229,7 @@ impl Paced<'_> {
 
     /// Has it send faster where its part of the link has become larger.
     pub(super) fn share_again(&mut self, opener: Opener<'_>) {
-        let (Some(socket), Some(rate)) = (self.socket.upgrade(), opener.rate(self)) else {
+        let (Some(socket), Some(rate)) = (self.claim.socket.upgrade(), opener.rate(self)) else {
             return;
         };
         if rate > self.rate && sockopt::set_max_pacing_rate(socket.as_fd(), rate).is_ok() {
@@ -253,7 +250,7 @@ impl Paced<'_> {
         if now < self.next() {
             return true;
         }
-        let Some(socket) = self.socket.upgrade() else {
+        let Some(socket) = self.claim.socket.upgrade() else {
             return false;
         };
         if self.control.is_some() {
@@ -288,7 +285,7 @@ impl Paced<'_> {
 
 impl Drop for Paced<'_> {
     fn drop(&mut self) {
-        let Some(socket) = self.socket.upgrade() else {
+        let Some(socket) = self.claim.socket.upgrade() else {
             return;
         };
         let fd = socket.as_fd();

@@ -19,7 +19,7 @@ pub(super) const SAFE: f64 = 0.99;
 pub(super) const PATIENCE: [f64; 2] = [1.0, 8.0];
 
 /// For so many seconds after a queue it is not in doubt what is usual.
-pub(super) const QUEUED: f64 = 5.0;
+const QUEUED: f64 = 5.0;
 
 /// What is usual is in doubt where there was no queue for so long: in seconds, less of them where there never was one, in
 /// round trips, and in times of what a trial takes; and where no more than such a share arrives.
@@ -102,6 +102,11 @@ impl Controller {
         }
     }
 
+    /// Returns whether there surely was a queue lately.
+    pub(super) fn was_queued(&self, now: f64) -> bool {
+        self.told.queued().is_some_and(|it| now - it <= QUEUED)
+    }
+
     /// Returns whether there was no queue for so long that what is usual may be drops.
     fn is_doubtful(&mut self, now: f64) -> bool {
         let queued = self.told.queued();
@@ -132,7 +137,7 @@ impl Controller {
         let Seen { epoch, now, .. } = seen;
         let before = (self.capacity, self.starting);
         let mut trial = Trial::new(now, before, *epoch, share);
-        if self.told.queued().is_none_or(|it| now - it > QUEUED) {
+        if !self.was_queued(now) {
             trial = trial.doubting(self.path.share());
         }
         self.trial = Some(trial);

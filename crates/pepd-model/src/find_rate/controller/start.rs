@@ -2,7 +2,7 @@
 
 use super::super::tally::Tally;
 use super::super::{Epoch, PACKET};
-use super::room::{PATIENCE, QUEUED, SAFE, Shallow};
+use super::room::{PATIENCE, SAFE, Shallow};
 use super::seen::Seen;
 use super::{Controller, LEAST};
 
@@ -35,8 +35,7 @@ impl Controller {
     /// that ended without a queue does, too.
     pub fn keeps(&mut self, now: f64, connections: u64) {
         let before = std::mem::replace(&mut self.kept, connections);
-        let was_queued = self.told.queued().is_some_and(|it| now - it < QUEUED);
-        if connections <= before || was_queued {
+        if connections <= before || self.was_queued(now) {
             return;
         }
         if let Some(trial) = self.trial {
