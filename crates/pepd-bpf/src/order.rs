@@ -10,9 +10,12 @@ pub struct Order {
     /// What all connections may send together, in bytes of IP packets a second; 0 for the rate of their
     /// sockets.
     pub rate: u64,
-    /// The queueing delay that there is, in µs: by so much the first round trip of a connection is longer
-    /// than the least.
-    pub queue: u64,
+    /// The number of the first of the last epochs in a row in which there should be no queue.
+    pub empty: u64,
+    /// How many these are.
+    pub empties: u64,
+    /// By how much a round trip may be longer than the least of its connection then, in µs: the least one is sure after that.
+    pub slack: u64,
     /// Another number each time that nobody listens until something is sent; 0 while somebody does.
     pub nap: u64,
     /// When epochs began, in µs of the monotonic clock, by their numbers modulo [`EPOCHS`].
@@ -25,7 +28,9 @@ impl Default for Order {
     fn default() -> Self {
         Self {
             rate: 0,
-            queue: 0,
+            empty: 0,
+            empties: 0,
+            slack: 0,
             nap: 0,
             began: [0; EPOCHS],
             number: 0,
@@ -35,7 +40,7 @@ impl Default for Order {
 
 impl Order {
     pub(crate) fn words(&self) -> impl Iterator<Item = u64> {
-        [self.rate, self.queue, self.nap]
+        [self.rate, self.empty, self.empties, self.slack, self.nap]
             .into_iter()
             .chain(self.began)
             .chain([self.number])
@@ -58,6 +63,8 @@ pub struct Counts {
     /// The number of the epoch that what follows is of, all in µs. A queueing delay is a round trip beyond
     /// the least of its connection.
     pub number: u64,
+    /// Whether these delays are of connections whose least round trip is sure.
+    pub is_sure: bool,
     /// The least queueing delay.
     pub least_queue: u64,
     /// That of the first packet to be acknowledged.
@@ -68,10 +75,12 @@ pub struct Counts {
     pub longest_rtt: u64,
     /// The shortest one.
     pub least_rtt: u64,
+    /// By how much one was shorter than the least of its connection before, at most.
+    pub revealed: u64,
 }
 
 impl Counts {
-    pub(crate) const WORDS: usize = 11;
+    pub(crate) const WORDS: usize = 12;
 
     pub(crate) fn from_words(words: &[u64; Self::WORDS]) -> Self {
         let [
@@ -80,12 +89,13 @@ impl Counts {
             delays,
             flows,
             capped,
-            number,
+            mark,
             least_queue,
             first_queue,
             last_queue,
             longest_rtt,
             least_rtt,
+            revealed,
         ] = *words;
         Self {
             sent,
@@ -93,12 +103,14 @@ impl Counts {
             delays,
             flows,
             capped,
-            number,
+            number: mark / 2,
+            is_sure: mark % 2 == 1,
             least_queue,
             first_queue,
             last_queue,
             longest_rtt,
             least_rtt,
+            revealed,
         }
     }
 }

@@ -256,12 +256,18 @@ impl Work {
             share = controller.path_share(),
             queue = controller.queue(),
             rtt = controller.least_rtt(),
+            is_empty = span.is_empty,
             waiting = ?self.ledger.open().map(|it| (it.sent, it.delivered)).collect::<Vec<_>>(),
             "an epoch begins"
         );
         self.order.nap = 0;
         self.order.rate = whole(span.rate).max(1);
-        self.order.queue = whole(controller.queue() * MICROSECONDS);
+        self.order.slack = whole(controller.slack() * MICROSECONDS);
+        if span.is_empty {
+            let goes_on = self.order.empty + self.order.empties == number;
+            self.order.empty = if goes_on { self.order.empty } else { number };
+            self.order.empties = number - self.order.empty + 1;
+        }
         if let Some(began) = self.order.began.get_mut(place) {
             *began = whole(now * MICROSECONDS);
         }
@@ -311,6 +317,9 @@ fn take(epoch: &mut Epoch, counts: &Counts, before: &Counts, queue: f64) {
         epoch.first_queue = seconds(counts.first_queue);
         epoch.last_queue = seconds(counts.last_queue);
         epoch.longest_rtt = seconds(counts.longest_rtt);
+        epoch.least_rtt = seconds(counts.least_rtt);
+        epoch.revealed = seconds(counts.revealed);
+        epoch.is_sure = counts.is_sure;
     } else if epoch.delivered > 0.0 {
         // What was acknowledged told no round trip (it was sent again).
         epoch.least_queue = queue;

@@ -15,9 +15,11 @@
 struct order {
 	// Bytes a second of whole IP packets; 0 where the rate is that of the sockets.
 	u64 rate;
-	// The queueing delay that there is, in µs: by so much the first round trip of a connection
-	// is longer than the least.
-	u64 queue;
+	// The first of the last epochs in a row in which there should be no queue, and how many these are; and by how much a
+	// round trip may be longer than the least then, in µs.
+	u64 empty;
+	u64 empties;
+	u64 slack;
 	// Not 0 while nobody listens because nothing is sent; another one each time.
 	u64 nap;
 	// When epochs began, in µs of the monotonic clock, by the last bits of their numbers.
@@ -37,14 +39,16 @@ struct counts {
 	u64 flows;
 	// Those that are kept to what their own path carries.
 	u64 capped;
-	// The epoch that what follows is of, in µs. Queueing delays are round trips beyond the least
-	// of the same connection.
-	u64 number;
+	// Twice the number of the epoch that what follows is of, in µs; and 1 where the queueing delays are of connections
+	// that are sure. They are round trips beyond the least of the same connection.
+	u64 mark;
 	u64 least_queue;
 	u64 first_queue;
 	u64 last_queue;
 	u64 longest_rtt;
 	u64 least_rtt;
+	// By how much a round trip was shorter than the least of its connection before, at most.
+	u64 revealed;
 };
 
 static struct order order SECTION(".data.order");
@@ -52,17 +56,30 @@ static struct counts counted[OPEN] SECTION(".data.counts");
 // The last nap that was ended.
 static u64 woken;
 
+INLINE u64 less(u64 from, u64 what)
+{
+	return from > what ? from - what : 0;
+}
+
 // So many round trips make a round, and of so many rounds the least delay is kept; a power of 2. They are enough
 // for some of a connection's own and some of others', and few enough that not each has all connections in it:
 // one of many whose least round trip was not seen yet does not make the others' seem long.
 #define ROUND 32
 #define ROUNDS 64
-// The round trips that were heard.
-static u64 heard;
-// By how much they were longer than the least of their connections, at the least in each round, in µs: what all
-// of them have in common, which is the leg's queue. Of a connection alone it is all that its own are longer
-// by: its link is the leg's narrow place then, and there is nobody who could have had more.
-static u32 least_delays[ROUNDS];
+// Round trips, round by round.
+struct rounds {
+	// How many there were.
+	u64 heard;
+	// By how much they were longer than the least of their connections, at the least in each round, in µs: what all
+	// of them have in common, which is the leg's queue.
+	u32 least[ROUNDS];
+};
+// Those of connections that are known. Of a connection alone it is all that its own are longer by: its link is the
+// leg's narrow place then, and there is nobody who could have had more.
+static struct rounds known;
+// Those of all, and when the last one was, in µs.
+static struct rounds all;
+static u64 last_heard;
 // The connections that are kept to what their own path carries.
 static s64 capped;
 
@@ -139,18 +156,34 @@ INLINE void book_sent(struct flow *flow, u64 bytes)
 	flow->looked = number;
 }
 
+// Takes by how much another round trip is longer, and returns the number of its round.
+INLINE u64 hear(struct rounds *rounds, u32 delay)
+{
+	u64 number = __sync_fetch_and_add(&rounds->heard, 1);
+	u64 round = number / ROUND;
+	u32 *least = &rounds->least[round % ROUNDS];
+
+	if (number % ROUND == 0 || delay < READ(*least))
+		*least = delay;
+	return round;
+}
+
+// Returns the least delay of the round before the one that goes on.
+INLINE u64 last_round(struct rounds *rounds)
+{
+	return READ(rounds->least[(READ(rounds->heard) / ROUND - 1) % ROUNDS]);
+}
+
 // Compares a delay of the connection with those of the leg's others in the same round. Those count that are known:
 // others' least round trip may be one with a queue.
 INLINE void compare(struct flow *flow, u32 delay)
 {
-	u64 number = __sync_fetch_and_add(&heard, 1);
-	u64 round = number / ROUND;
-	u32 *least = &least_delays[round % ROUNDS];
+	u64 round = hear(&known, delay);
 	// The round that its last one was in is over, and still kept.
 	u32 passed = (round - flow->round) % (2 * ROUNDS);
 
 	if (passed && passed < ROUNDS && flow->least_delay != MOST) {
-		u32 others = READ(least_delays[(round - passed) % ROUNDS]);
+		u32 others = READ(known.least[(round - passed) % ROUNDS]);
 		u32 own = flow->least_delay > others ? flow->least_delay - others : 0;
 		if (own < flow->look_least)
 			flow->look_least = own;
@@ -158,22 +191,48 @@ INLINE void compare(struct flow *flow, u32 delay)
 	if (passed)
 		flow->least_delay = MOST;
 	flow->round = round;
-	if (number % ROUND == 0 || delay < READ(*least))
-		*least = delay;
 	if (delay < flow->least_delay)
 		flow->least_delay = delay;
 }
 
-// Takes a round trip of a connection, and returns by how much it is longer than the least.
-INLINE u64 delay_of(struct flow *flow, u64 rtt)
+// A queue is not forgotten for so long, in µs, though nothing is heard: acknowledgements come together.
+#define TOGETHER 20000ULL
+
+// The queueing delay that there is, in µs; none where nothing was heard for as long as it takes to empty it.
+INLINE u64 queue_at(u64 now)
 {
-	if (!flow->least_rtt) {
-		u64 queue = READ(order.queue);
-		flow->least_rtt = rtt > queue ? rtt - queue : 1;
-	}
+	u64 queue = last_round(&all);
+	u64 most = queue > TOGETHER ? queue : TOGETHER;
+	s64 silent = now - READ(last_heard);
+
+	return silent < (s64)most ? queue : 0;
+}
+
+// The least round trip of a connection that has its first one, in µs: without the queue that there is. Who had another control
+// before has had others, of which the kernel knows the least (tcp_min_rtt, include/net/tcp.h).
+INLINE u64 first_least(struct tcp_sock *tp, u64 rtt)
+{
+	u64 queue = queue_at(tp->tcp_mstamp);
+	u64 least = rtt > queue ? rtt - queue : 1;
+	u64 before = tp->rtt_min.s[0].v;
+
+	return before && before < least ? before : least;
+}
+
+// Takes a round trip of a connection, and returns by how much it is longer than the least.
+INLINE u64 delay_of(struct tcp_sock *tp, struct flow *flow, u64 rtt)
+{
+	u32 is_first = !flow->least_rtt;
+
+	if (is_first)
+		flow->least_rtt = first_least(tp, rtt);
 	if (rtt < flow->least_rtt)
 		flow->least_rtt = rtt ? rtt : 1;
-	u64 delay = rtt > flow->least_rtt ? rtt - flow->least_rtt : 0;
+	u64 delay = less(rtt, flow->least_rtt);
+	// What was taken off its first one says nothing of the queue.
+	if (!is_first)
+		hear(&all, delay);
+	last_heard = tp->tcp_mstamp;
 	if (flow->is_known)
 		compare(flow, delay);
 	return delay;
@@ -185,29 +244,53 @@ INLINE u64 own_delay(struct flow *flow, u64 delay)
 {
 	if (!flow->cap)
 		return 0;
-	u64 others = READ(least_delays[(READ(heard) / ROUND - 1) % ROUNDS]);
+	u64 others = last_round(&known);
 
 	return delay > others ? delay - others : 0;
 }
 
-// Notes what a round trip says of the path, which was so much longer than the least.
-INLINE void book_round_trip(struct counts *counts, u64 number, u64 rtt, u64 delay)
+// Returns whether there should have been no queue when an epoch was.
+INLINE u32 is_empty(u64 number)
 {
-	u64 last = READ(counts->number);
+	return number - READ(order.empty) < READ(order.empties);
+}
+
+// A round trip of a connection, in µs.
+struct round_trip {
+	u64 rtt;
+	// By how much it was longer than the least, and the least before it was shorter than that, at most.
+	u64 delay;
+	u64 revealed;
+	// Whether the connection is sure.
+	u32 is_sure;
+};
+
+// Notes what a round trip says of the path. Where some are of connections that are sure, the queueing delays are theirs.
+INLINE void book_round_trip(struct counts *counts, u64 number, const struct round_trip *trip)
+{
+	u64 mark = 2 * number + trip->is_sure;
+	u64 last = READ(counts->mark);
 	// Whoever is second finds the first one's values, or those of an epoch long ago for a moment.
-	if (last != number && __sync_bool_compare_and_swap(&counts->number, last, number)) {
-		counts->least_queue = delay;
-		counts->first_queue = delay;
-		counts->longest_rtt = rtt;
-		counts->least_rtt = rtt;
+	if (last < mark && __sync_bool_compare_and_swap(&counts->mark, last, mark)) {
+		counts->least_queue = trip->delay;
+		counts->first_queue = trip->delay;
+		if (last < 2 * number) {
+			counts->longest_rtt = trip->rtt;
+			counts->least_rtt = trip->rtt;
+			counts->revealed = 0;
+		}
 	}
-	counts->last_queue = delay;
-	if (delay < READ(counts->least_queue))
-		counts->least_queue = delay;
-	if (rtt > READ(counts->longest_rtt))
-		counts->longest_rtt = rtt;
-	if (rtt < READ(counts->least_rtt))
-		counts->least_rtt = rtt;
+	if (trip->rtt > READ(counts->longest_rtt))
+		counts->longest_rtt = trip->rtt;
+	if (trip->rtt < READ(counts->least_rtt))
+		counts->least_rtt = trip->rtt;
+	if (trip->revealed > READ(counts->revealed))
+		counts->revealed = trip->revealed;
+	if (READ(counts->mark) != mark)
+		return;
+	counts->last_queue = trip->delay;
+	if (trip->delay < READ(counts->least_queue))
+		counts->least_queue = trip->delay;
 }
 
 // Notes the round trip of the handshake: whoever finds the rate begins with it.
@@ -220,7 +303,16 @@ INLINE void book_handshake(struct tcp_sock *tp, struct flow *flow)
 	// After a SYN that was lost it is the time until another was sent, too.
 	if (!rtt || tp->total_retrans || !READ(order.rate))
 		return;
-	book_round_trip(counts_of(number), number, rtt, delay_of(flow, rtt));
+	u64 delay = delay_of(tp, flow, rtt);
+	// Not who had another control before, and what was sent for it is under way.
+	if (is_empty(number) && !tp->bytes_sent)
+		flow->is_sure = 1;
+	struct round_trip trip = {
+		.rtt = rtt,
+		.delay = delay,
+		.is_sure = flow->is_sure,
+	};
+	book_round_trip(counts_of(number), number, &trip);
 	wake_up();
 }
 
@@ -250,7 +342,9 @@ INLINE u32 book_delivered(struct tcp_sock *tp, struct flow *flow, u64 pacing)
 	flow->delivered = tp->delivered;
 	if (!packets || !READ(order.rate))
 		return 0;
-	u64 delay = sent != earlier ? delay_of(flow, tp->rack.rtt_us) : 0;
+	u64 rtt = tp->rack.rtt_us;
+	u64 least = flow->least_rtt;
+	u64 delay = sent != earlier ? delay_of(tp, flow, rtt) : 0;
 	u64 own = own_delay(flow, delay);
 	// It would have come then without a link of its own.
 	u64 now = tp->tcp_mstamp - own;
@@ -265,7 +359,16 @@ INLINE u32 book_delivered(struct tcp_sock *tp, struct flow *flow, u64 pacing)
 	if (sent == earlier)
 		return 0;
 	flow->acknowledged = sent;
-	if (READ(order.number) - number < OPEN)
-		book_round_trip(counts_of(number), number, tp->rack.rtt_us, delay - own);
+	if (READ(order.number) - number >= OPEN)
+		return 1;
+	if (is_empty(number) && rtt <= flow->least_rtt + READ(order.slack))
+		flow->is_sure = 1;
+	struct round_trip trip = {
+		.rtt = rtt,
+		.delay = delay - own,
+		.revealed = less(least, rtt),
+		.is_sure = flow->is_sure,
+	};
+	book_round_trip(counts_of(number), number, &trip);
 	return 1;
 }

@@ -71,7 +71,9 @@ struct flow {
 	// Its weight, 1 to 16.
 	u16 weight : 5;
 	// The round trips of the look, as far as they are counted.
-	u16 look_heard : 6;
+	u16 look_heard : 5;
+	// Whether its least round trip is sure to be one without a queue: it was confirmed when there was none.
+	u16 is_sure : 1;
 	// The looks in a row without a queue of its own, while there is a cap, and with one.
 	u8 well : 4;
 	u8 queued : 4;

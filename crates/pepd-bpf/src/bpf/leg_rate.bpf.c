@@ -95,6 +95,7 @@ void leg_rate_init(u64 *arguments)
 	flow->stalled = 0;
 	// Its own end is in SYN_SENT, or past that (net/ipv4/tcp_input.c, tcp_init_transfer).
 	flow->is_accepted = sk->__sk_common.skc_state == TCP_SYN_RECV;
+	flow->is_sure = 0;
 	flow->said = 0;
 	flow->weight = 1;
 	flow->place = 0;

@@ -16,7 +16,7 @@
 // acknowledgements. The least of its delays in that time is what counts.
 #define LOOK 500000ULL
 #define LOOK_TRIPS 4
-#define ACKNOWLEDGED 32
+#define ACKNOWLEDGED 31
 // By which part a cap is raised after a look without a queue, at first and when that went well so often.
 #define RAISED 32
 #define RAISED_LATER 8

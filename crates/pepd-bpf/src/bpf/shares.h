@@ -46,11 +46,6 @@ static u64 period_began;
 // tcp_update_skb_after_send).
 #define UNPACED 10
 
-INLINE u64 less(u64 from, u64 what)
-{
-	return from > what ? from - what : 0;
-}
-
 // How long a period is, in µs.
 INLINE u64 period_length(u64 rate)
 {

@@ -79,16 +79,17 @@ impl Proxy {
         self.hold_acks
     }
 
-    /// Returns what each pepd says of its flows (`pepd flows`).
+    /// Returns what each pepd says of its flows and its legs (`pepd flows`, `pepd status`).
     #[must_use]
     pub fn flows(&self, path: &Path) -> Vec<String> {
         let boxes = path.boxes().into_iter().zip(&self.pepd);
-        boxes
-            .map(|(hb, pepd)| match pepd.subcommand(hb, "flows") {
+        let asked = boxes.flat_map(|(hb, pepd)| {
+            ["flows", "status"].map(|name| match pepd.subcommand(hb, name) {
                 Ok(finished) => finished.stdout + &finished.stderr,
                 Err(error) => format!("{error:#}"),
             })
-            .collect()
+        });
+        asked.collect()
     }
 
     /// Makes sure, after the traffic, that it has split something, if it is there to do so, and

@@ -1,5 +1,7 @@
 //! What was counted of the packets that were sent at one rate.
 
+use super::Span;
+
 /// A span of time at one rate, and what has become of what was sent in it. Each packet belongs to the
 /// epoch in which it was *sent*, whenever its acknowledgement comes: so what arrived is an exact share of
 /// what was sent, at any round trip, and an epoch may be shorter than that.
@@ -31,17 +33,28 @@ pub struct Epoch {
     pub flows: f64,
     /// The longest round trip of those acknowledged, in seconds.
     pub longest_rtt: f64,
+    /// The shortest one, in seconds; infinite before the first.
+    pub least_rtt: f64,
+    /// Whether the queueing delays are those of connections whose least round trip is sure to be one without a queue.
+    pub is_sure: bool,
+    /// By how much a round trip was shorter than the least of its connection before, at most, in seconds: so much of a
+    /// queue was not known.
+    pub revealed: f64,
+    /// Whether it was sent when there should be no queue.
+    pub is_empty: bool,
 }
 
 impl Epoch {
     /// Returns an epoch that begins.
-    pub fn new(number: u64, rate: f64, began: f64) -> Self {
+    pub fn new(number: u64, span: Span, began: f64) -> Self {
         Self {
             number,
-            rate,
+            rate: span.rate,
+            is_empty: span.is_empty,
             began,
             ended: f64::INFINITY,
             least_queue: f64::INFINITY,
+            least_rtt: f64::INFINITY,
             ..Self::default()
         }
     }
@@ -62,14 +75,20 @@ impl Epoch {
 
     /// Counts what was acknowledged at a time, `queue` seconds later than at the best, `rtt` seconds after
     /// it was sent.
-    pub fn acknowledge(&mut self, now: f64, bytes: f64, queue: f64, rtt: f64) {
-        if self.delivered == 0.0 {
-            self.first_queue = queue;
-        }
+    pub fn acknowledge(&mut self, now: f64, bytes: f64, (queue, is_sure): (f64, bool), rtt: f64) {
+        let is_first = self.delivered == 0.0 || is_sure && !self.is_sure;
         self.delivered += bytes;
         self.acknowledged += (now - self.acknowledged) * bytes / self.delivered;
+        self.longest_rtt = self.longest_rtt.max(rtt);
+        self.least_rtt = self.least_rtt.min(rtt);
+        if is_first {
+            self.is_sure = is_sure;
+            self.first_queue = queue;
+            self.least_queue = queue;
+        } else if self.is_sure && !is_sure {
+            return;
+        }
         self.last_queue = queue;
         self.least_queue = self.least_queue.min(queue);
-        self.longest_rtt = self.longest_rtt.max(rtt);
     }
 }

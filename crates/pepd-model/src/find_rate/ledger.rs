@@ -85,7 +85,7 @@ impl Ledger {
             self.epochs.pop_front();
         }
         let span = self.controller.plan(now, self.epochs.make_contiguous());
-        self.epochs.push_back(Epoch::new(self.next, span.rate, now));
+        self.epochs.push_back(Epoch::new(self.next, span, now));
         self.next += 1;
         span
     }

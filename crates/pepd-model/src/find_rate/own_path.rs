@@ -19,7 +19,7 @@ const LONG: [f64; 2] = [0.03, 0.25];
 /// For how long it is looked at a connection before anything is concluded: in seconds, in round trips, and in
 /// acknowledgements. The least of its delays in that time is what counts.
 const LOOK: [f64; 2] = [0.5, 4.0];
-const ACKNOWLEDGED: u32 = 32;
+const ACKNOWLEDGED: u32 = 31;
 
 /// By how much a cap is raised after a look without a queue, at first and when that went well so often.
 const RAISED: [f64; 2] = [1.0 / 32.0, 1.0 / 8.0];
@@ -238,7 +238,7 @@ impl LegDelay {
     const ROUNDS: usize = 64;
 
     /// Takes by how much another round trip is longer, in seconds, and returns the number of its round.
-    fn heard(&mut self, delay: f64) -> usize {
+    pub(super) fn heard(&mut self, delay: f64) -> usize {
         let round = self.heard / Self::ROUND;
         if self.heard.is_multiple_of(Self::ROUND) {
             self.least.push_front(delay);
@@ -252,7 +252,7 @@ impl LegDelay {
     }
 
     /// Returns the least of a round that is so many rounds ago, if that is still kept.
-    fn before(&self, rounds: usize) -> Option<f64> {
+    pub(super) fn before(&self, rounds: usize) -> Option<f64> {
         self.least.get(rounds).copied()
     }
 }

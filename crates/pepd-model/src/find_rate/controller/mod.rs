@@ -1,5 +1,6 @@
 //! The controller.
 
+mod emptying;
 mod limits;
 mod room;
 mod seen;
@@ -9,6 +10,7 @@ mod trial;
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 
+use self::emptying::Emptying;
 pub use self::limits::LimitedBy;
 use self::limits::Told;
 use self::room::{KEPT, Shallow};
@@ -27,6 +29,8 @@ pub struct Span {
     pub rate: f64,
     /// Seconds.
     pub length: f64,
+    /// Whether there should be no queue: a round trip of then is what it is without one.
+    pub is_empty: bool,
 }
 
 /// The least and the most that a leg is ever sent at, in bytes a second: a packet in a fifth of a second,
@@ -56,6 +60,14 @@ const FAR: f64 = 0.2;
 
 /// A queue that is as long as this part of the longest lately may be full, and what is lost then dropped.
 const FULL: f64 = 0.7;
+
+/// The least round trip is that of so many seconds: long enough that a queue has been empty once, and short against the time
+/// for which a path stays as it is (bbr's is the same, tcp_bbr.c).
+const LATELY: f64 = 10.0;
+
+/// No queue is longer than a round trip is beyond the least one of so many seconds (the kernel's memory is as long,
+/// net.ipv4.tcp_min_rtt_wlen).
+const LONG_AGO: f64 = 300.0;
 
 /// What was known of a leg before, as by a process that has ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -95,6 +107,8 @@ pub struct Controller {
     /// The same of what was sent beyond what is known to be safe.
     beyond: Tally,
     least_rtt: Least,
+    /// The least round trip for long.
+    floor: Least,
     /// The epoch that was finished last, and what of it has gone through the link, in bytes.
     last: Option<(Epoch, f64)>,
     /// The connections that had more to send than they were let.
@@ -121,6 +135,13 @@ pub struct Controller {
     /// The rate before a pulse, as a part of what the link carries.
     steady: f64,
     told: Told,
+    emptying: Emptying,
+    /// Since when there is enough to send, and nobody whose least round trip is sure, in seconds.
+    unsure: Option<f64>,
+    /// For how many times as long that may be.
+    patience: f64,
+    /// When the epoch ended that was finished last, in seconds.
+    busy: f64,
 }
 
 /// More and then less is sent.
@@ -146,7 +167,8 @@ impl Controller {
             starting: true,
             path: Yield::new(),
             beyond: Tally::default(),
-            least_rtt: Least::default(),
+            least_rtt: Least::of(LATELY),
+            floor: Least::of(LONG_AGO),
             last: None,
             flows: 1.0,
             kept: 0,
@@ -164,6 +186,10 @@ impl Controller {
             next_pulse: 0.0,
             steady: 1.0,
             told: Told::default(),
+            emptying: Emptying::None,
+            unsure: None,
+            patience: 1.0,
+            busy: 0.0,
         }
     }
 
@@ -171,10 +197,9 @@ impl Controller {
     /// trip says that it may be the same path, and goes on from there as from any start (Careful Resume, RFC 9959).
     #[must_use]
     pub fn resume(ceiling: f64, known: Known) -> Self {
-        Self {
-            known: Some(known),
-            ..Self::new(ceiling)
-        }
+        let mut it = Self::new(ceiling);
+        it.known = Some(known);
+        it
     }
 
     /// Returns what the link is taken to carry, in bytes a second.
@@ -243,16 +268,21 @@ impl Controller {
         } else {
             [0.025, 20.0]
         };
-        // Of each connection two packets at least, as they are acknowledged.
-        let enough = packets.max(2.0 * self.flows) * PACKET / self.capacity;
+        // Of each connection a packet at least: with less of many some say nothing, and with more it is learned late.
+        let enough = packets.max(self.flows) * PACKET / self.capacity;
         (self.rtt() / 4.0).max(least).max(enough).min(1.0)
     }
 
     /// Takes a round trip in seconds that was just seen.
     pub fn heard(&mut self, now: f64, rtt: f64) {
         self.least_rtt.add(now, rtt);
+        self.floor.add(now, rtt);
         if self.starting && self.path.packets() == 0.0 && self.beyond.packets() == 0.0 {
-            let known = self.known.take().and_then(|known| known.first(rtt));
+            let known = self.known.take();
+            if let Some(known) = known {
+                self.floor.add(now, known.rtt.min(rtt));
+            }
+            let known = known.and_then(|known| known.first(rtt));
             let first = (AT_FIRST / rtt.max(SHORTEST)).max(known.unwrap_or(0.0));
             self.capacity = self.capacity.max(first).min(self.ceiling);
         }
@@ -265,6 +295,7 @@ impl Controller {
             return;
         };
         self.told.take(&seen, self.elasticity.of_others().is_some());
+        self.watch_emptying(&seen);
         if self.starting {
             self.start(seen);
         } else if seen.is_queued {
@@ -339,7 +370,11 @@ impl Controller {
         let length = self.length();
         if self.starting {
             let rate = self.plan_start(now, waiting);
-            return Span { rate, length };
+            return Span {
+                rate,
+                length,
+                is_empty: self.is_empty(),
+            };
         }
         // What will be there once it is seen what is under way: so nothing is done about it twice.
         let added = waiting.iter().map(|epoch| {
@@ -348,10 +383,12 @@ impl Controller {
         });
         let queue = (self.queue + added.sum::<f64>()).max(0.0);
         let mut factor = self.factor(now, queue, length);
+        let emptied = self.empty(now, queue);
         match self.pulse {
             Pulse::None if now >= self.next_pulse => {
                 self.next_pulse = now + (10.0 * length).max(2.0 * self.rtt()).max(1.0);
-                if self.trial.is_none() && !self.shallow.is_one && queue > 0.0 {
+                if self.trial.is_none() && !self.shallow.is_one && queue > 0.0 && emptied.is_none()
+                {
                     self.pulse = Pulse::Up(PULSE_EPOCHS);
                 }
             }
@@ -368,10 +405,14 @@ impl Controller {
         if self.pulse == Pulse::None {
             self.steady = factor.min(1.0);
         }
+        if let Some(most) = emptied {
+            factor = factor.min(most);
+        }
         let least = LEAST.min(self.ceiling);
         Span {
             rate: (self.capacity * factor).clamp(least, self.ceiling),
             length,
+            is_empty: self.is_empty(),
         }
     }
 

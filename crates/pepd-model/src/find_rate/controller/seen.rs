@@ -34,7 +34,7 @@ impl Controller {
         }
         let (length, target) = (epoch.length(), self.target());
         self.flows = epoch.flows.max(1.0);
-        let queue = self.standing.queue(epoch.least_queue);
+        let queue = self.queue_of(epoch);
         self.longest = (self.longest * (1.0 - 0.02 * length)).max(epoch.last_queue);
         let usual = self.path.share();
         let short = usual - epoch.share();
@@ -68,7 +68,7 @@ impl Controller {
             self.capacity = self.capacity.max(before);
             self.elasticity = Elasticity::default();
         }
-        let queue = self.standing.queue(epoch.least_queue);
+        let queue = self.queue_of(epoch);
         self.queue = queue;
         // What a link with hardly any room can hold, or acknowledgements look like that are taken late, is no queue where
         // such a link is there, or may be.
@@ -90,6 +90,14 @@ impl Controller {
             is_surely_queued: queue > target,
             is_rising: risen > target.max(0.25 * length) && queue > 0.0,
         })
+    }
+
+    /// Returns the queueing delay that an epoch shows, in seconds. What was taken off the first round trip of a connection may
+    /// have been too much.
+    fn queue_of(&mut self, epoch: &Epoch) -> f64 {
+        let queue = self.standing.queue(epoch.least_queue);
+        let floor = self.floor.get().unwrap_or_default();
+        queue.min((epoch.least_rtt - floor).max(0.0))
     }
 
     fn arrive(&mut self, now: f64, rate: f64) {

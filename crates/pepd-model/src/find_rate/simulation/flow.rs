@@ -10,6 +10,9 @@ const PATIENCE: f64 = 0.2;
 /// For how long a connection may have sent less than its cap to send more for it, in seconds.
 const BURST: f64 = 0.01;
 
+/// The first packets that a receiver acknowledges one by one (`TCP_MAX_QUICKACKS`, include/net/tcp.h).
+const QUICK: u64 = 16;
+
 /// What may wait to be sent, in bytes.
 const MOST: f64 = 1e6;
 
@@ -30,6 +33,13 @@ pub(super) struct Flow {
     timeout: f64,
     /// Whether its timer has run out, and nothing was acknowledged since.
     is_stalled: bool,
+    /// Whether its least round trip is sure to be one without a queue.
+    is_sure: bool,
+    /// How many packets have come to its receiver, whether it waits for another one before it acknowledges the last, and until
+    /// when one is missing there.
+    came: u64,
+    waits: bool,
+    missing_until: f64,
     /// A link of its own behind the leg.
     pub(super) own_link: Option<OwnLink>,
     /// What is known of that, where it is asked for, and when it may send again by its cap.
@@ -48,6 +58,10 @@ impl Flow {
             timer: f64::INFINITY,
             timeout: PATIENCE + rtt,
             is_stalled: false,
+            is_sure: false,
+            came: 0,
+            waits: false,
+            missing_until: 0.0,
             own_link: None,
             own_path: None,
             capped_until: 0.0,
@@ -67,6 +81,36 @@ impl Flow {
     /// Returns how much of a delay is that of its own path, in seconds.
     pub(super) fn own(&self, delay: f64, leg: &LegDelay) -> f64 {
         self.own_path.map_or(0.0, |path| path.own(delay, leg))
+    }
+
+    /// Returns whether its least round trip is sure to be one without a queue.
+    pub(super) fn is_sure(&self) -> bool {
+        self.is_sure
+    }
+
+    /// Has a packet missing at its receiver until such a time.
+    pub(super) fn misses_until(&mut self, time: f64) {
+        self.missing_until = self.missing_until.max(time);
+    }
+
+    /// Takes that a packet has come to its receiver; none if it is acknowledged at once, or how many have come if it waits for
+    /// another one, for so many seconds.
+    pub(super) fn comes(&mut self, now: f64, delayed: f64) -> Option<u64> {
+        self.came += 1;
+        let is_first = !std::mem::replace(&mut self.waits, false);
+        let waits = delayed > 0.0 && is_first && now >= self.missing_until && self.came > QUICK;
+        self.waits = waits;
+        waits.then_some(self.came)
+    }
+
+    /// Returns whether its receiver still waits as it did when so many had come, and has it wait no longer.
+    pub(super) fn waits_since(&mut self, came: u64) -> bool {
+        self.came == came && std::mem::replace(&mut self.waits, false)
+    }
+
+    /// Takes a round trip when there should be no queue, for all but so many seconds.
+    pub(super) fn verify(&mut self, rtt: f64, slack: f64) {
+        self.is_sure |= rtt <= self.least + slack;
     }
 
     fn cap(&self) -> Option<f64> {

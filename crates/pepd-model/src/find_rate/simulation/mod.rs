@@ -2,12 +2,13 @@
 
 mod cubic;
 mod flow;
+mod leg;
 mod link;
 
 use self::cubic::Cubic;
-use self::flow::Flow;
-use self::link::{Link, OwnLink, at};
-use super::{Controller, Heard, Ledger, LegDelay, LimitedBy, OwnPath, PACKET};
+use self::leg::Leg;
+use self::link::{Link, at};
+use super::{Controller, Heard, Ledger, LimitedBy, PACKET};
 use crate::events::Events;
 
 /// Values from a time in seconds on.
@@ -39,6 +40,9 @@ pub struct Scenario {
     /// The share of acknowledgements that the sender's machine takes late, and all since with them, and by how much at
     /// most, in seconds.
     pub late: (f64, f64),
+    /// For how long a receiver waits for a second packet before it acknowledges the first, in seconds (`TCP_DELACK_MIN`,
+    /// include/net/tcp.h; RFC 1122, section 4.2.3.2); what comes behind one that is missing is acknowledged at once.
+    pub delayed: f64,
     /// The links that the first connections of each leg have of their own behind it, each of so many bytes a
     /// second with room for so many bytes.
     pub own_links: Vec<(f64, f64)>,
@@ -49,28 +53,14 @@ pub struct Scenario {
     /// How many of each controller's connections have something to send, from a time on; all if there is no
     /// step.
     pub active: Steps,
+    /// For how long a connection lives, in seconds: then another begins in its place. They begin one after the other.
+    pub lives: f64,
     /// Connections of others, with cubic.
     pub foreign: usize,
     /// The length of it, in seconds.
     pub seconds: f64,
     /// What random numbers come from.
     pub seed: u64,
-}
-
-impl Scenario {
-    /// Makes the connections of a leg.
-    fn flows(&self, count: usize, rtt: f64) -> Vec<Flow> {
-        let mut flows = vec![Flow::new(rtt); count];
-        for (flow, link) in flows.iter_mut().zip(&self.own_links) {
-            flow.own_link = Some(OwnLink::new(*link));
-        }
-        if self.finds_own_links {
-            for flow in &mut flows {
-                flow.own_path = Some(OwnPath::new(0.0));
-            }
-        }
-        flows
-    }
 }
 
 impl Default for Scenario {
@@ -86,10 +76,12 @@ impl Default for Scenario {
             legs: vec![1],
             at_once: (0.0, 1),
             late: (0.0, 0.0),
+            delayed: 0.0,
             own_links: Vec::new(),
             finds_own_links: false,
             demand: f64::INFINITY,
             active: Vec::new(),
+            lives: f64::INFINITY,
             foreign: 0,
             seconds: 30.0,
             seed: 1,
@@ -131,24 +123,10 @@ enum What {
     Turn(usize),
     /// An acknowledgement of these packets of the leg's (connection, epoch, sent at).
     Acknowledged(usize, usize, Vec<(u64, f64)>),
+    /// The receiver of a leg's connection has waited for long enough for another packet since so many had come.
+    Waited(usize, usize, u64),
     /// A foreign connection's packet was acknowledged or lost.
     Foreign(usize, bool),
-}
-
-/// A leg: a controller, and the connections that share its rate.
-struct Leg {
-    ledger: Ledger,
-    flows: Vec<Flow>,
-    delay: LegDelay,
-    last_send: f64,
-    turn: usize,
-}
-
-impl Leg {
-    /// What is sent at just now, in bytes a second.
-    fn rate(&self) -> f64 {
-        self.ledger.current().map_or(1.0, |epoch| epoch.rate)
-    }
 }
 
 struct Run<'s> {
@@ -176,13 +154,7 @@ pub fn run(scenario: &Scenario, controller: impl Fn() -> Controller) -> Vec<Samp
         let rtt = at(&scenario.rtt, 0.0);
         ledger.controller_mut().heard(0.0, rtt);
         let span = ledger.turn(0.0);
-        run.legs.push(Leg {
-            ledger,
-            flows: scenario.flows(*flows, rtt),
-            delay: LegDelay::default(),
-            last_send: 0.0,
-            turn: 0,
-        });
+        run.legs.push(Leg::new(scenario, ledger, *flows));
         for _ in 1..scenario.at_once.1 {
             run.send_one(0.0, index);
         }
@@ -234,6 +206,11 @@ impl Run<'_> {
             What::Send(leg) => self.send(now, leg),
             What::Turn(leg) => self.turn(now, leg),
             What::Acknowledged(leg, flow, packets) => self.acknowledged(now, leg, flow, &packets),
+            What::Waited(leg, flow, came) => {
+                if self.legs[leg].flows[flow].waits_since(came) {
+                    self.acknowledge(now, leg, flow);
+                }
+            }
             What::Foreign(index, is_lost) => {
                 let rtt = at(&self.scenario.rtt, now);
                 let flow = &mut self.foreign[index];
@@ -270,6 +247,7 @@ impl Run<'_> {
     fn send_one(&mut self, now: f64, index: usize) -> bool {
         let demand = self.scenario.demand;
         let leg = &mut self.legs[index];
+        leg.replace(self.scenario, leg.last_send, now);
         let passed = now - leg.last_send;
         leg.last_send = now;
         for flow in &mut leg.flows {
@@ -308,15 +286,28 @@ impl Run<'_> {
             sample.queue = sample.queue.max(left - now);
         }
         if is_lost {
+            let trip = at(&self.scenario.rtt, left);
+            self.legs[index].flows[flow].misses_until(left + 1.5 * trip);
             return;
         }
         let Some(left) = self.by_own_link(left, index, flow) else {
             return;
         };
-        let back = self.link.comes_late(left + at(&self.scenario.rtt, left));
-        let leg = &mut self.legs[index];
-        leg.flows[flow].untold.push((number, now));
-        if !self.link.loses_acknowledgement(left) {
+        let flow_of = &mut self.legs[index].flows[flow];
+        flow_of.untold.push((number, now));
+        match flow_of.comes(left, self.scenario.delayed) {
+            None => self.acknowledge(left, index, flow),
+            Some(came) => self.at(
+                left + self.scenario.delayed,
+                What::Waited(index, flow, came),
+            ),
+        }
+    }
+
+    /// Has the receiver of a connection acknowledge what has come.
+    fn acknowledge(&mut self, now: f64, index: usize, flow: usize) {
+        let back = self.link.comes_late(now + at(&self.scenario.rtt, now));
+        if !self.link.loses_acknowledgement(now) {
             let told = std::mem::take(&mut self.legs[index].flows[flow].untold);
             self.at(back, What::Acknowledged(index, flow, told));
         }
@@ -362,12 +353,33 @@ impl Run<'_> {
         let Some(last) = packets.last() else { return };
         let rtt = now - last.1;
         // The first round trip of a connection has the leg's queue in it.
-        let queue = leg.ledger.controller().queue();
+        let queue = leg.queue(now);
+        let slack = leg.ledger.controller().slack();
+        let before = leg.flows[flow].least();
         let queue = leg.flows[flow].acknowledged(now, last.1, queue);
         let own = leg.flows[flow].own(queue, &leg.delay);
+        if leg
+            .ledger
+            .epoch_mut(last.0)
+            .is_some_and(|epoch| epoch.is_empty)
+        {
+            leg.flows[flow].verify(rtt, slack);
+        }
+        let is_sure = leg.flows[flow].is_sure();
+        // What was taken off its first one says nothing of the queue.
+        if before.is_finite() {
+            leg.all.heard(queue);
+        }
+        leg.heard = now;
+        let revealed = if before.is_finite() {
+            before - rtt
+        } else {
+            0.0
+        };
         for (number, sent) in packets {
             if let Some(epoch) = leg.ledger.epoch_mut(*number) {
-                epoch.acknowledge(now - own, PACKET, queue - own, now - sent);
+                epoch.acknowledge(now - own, PACKET, (queue - own, is_sure), now - sent);
+                epoch.revealed = epoch.revealed.max(revealed);
             }
         }
         leg.ledger.controller_mut().heard(now, rtt);

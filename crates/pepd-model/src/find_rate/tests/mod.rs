@@ -2,6 +2,7 @@
 
 mod asked;
 mod changes;
+mod come_and_go;
 mod drops;
 mod known;
 mod limits;

@@ -1,0 +1,173 @@
+//! Seeing to it that the queue is empty now and then.
+//!
+//! A queueing delay is what a round trip is longer than the least of its connection. Of a connection that began when there was
+//! a queue that is not known: the leg's own queue, as far as it is known, is taken off its first round trip. What was wrong with that
+//! makes the queue seem shorter than it is, that of the next connection is more wrong by as much, and with
+//! connections that come and go the queue would grow without bounds. So delays count that are of connections whose least
+//! round trip is *sure*: it was confirmed when there was no queue. Where there is no such connection, the queue is emptied,
+//! until no round trip is shorter than the least of its connection any more; who has a round trip then that is hardly longer
+//! is sure.
+
+use super::super::PACKET;
+use super::super::elasticity::Elasticity;
+use super::Controller;
+use super::seen::Seen;
+
+/// What is sent while the queue is emptied, and while it is empty, as a part of what the link carries: enough below that a
+/// packet hardly ever waits for those of other connections, and not so little that much is lost by it.
+const LESS: f64 = 0.75;
+
+/// For how long nobody may be sure while there is enough to send, in seconds and in round trips: emptying the queue takes some, and
+/// costs a quarter of what could have been sent meanwhile.
+const UNSURE: [f64; 2] = [2.0, 10.0];
+
+/// Where it could not be emptied, as beside somebody else who fills it, it is tried again after twice the time, up to so many
+/// times that.
+const MOST_PATIENCE: f64 = 16.0;
+
+/// So many epochs in a row must have shown no shorter round trips: some are longer for other reasons.
+const STILL: u8 = 2;
+
+/// In so many round trips and epochs what was sent while the queue was emptied is seen.
+const SEEN: f64 = 3.0;
+
+/// After a time without anything to send there is no queue, in seconds.
+const IDLE: f64 = 1.0;
+
+/// The packets of each connection that are sent while the queue is empty.
+const PACKETS: f64 = 2.0;
+
+/// What is done about the queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) enum Emptying {
+    #[default]
+    None,
+    /// It is emptied since a time, at most until another one; since then the least round trip was that long, all in seconds,
+    /// and so many epochs in a row have shown no shorter one.
+    Goes {
+        since: f64,
+        until: f64,
+        least: f64,
+        still: u8,
+    },
+    /// It is empty, until such a time.
+    Empty { until: f64 },
+}
+
+impl Controller {
+    /// Returns by how much a round trip may be longer than the least where there is no queue, in seconds: packets of several
+    /// connections wait for each other.
+    pub fn slack(&self) -> f64 {
+        self.target() / 2.0
+    }
+
+    /// Returns whether there should be no queue now.
+    pub(super) fn is_empty(&self) -> bool {
+        let has_heard = self.path.packets() > 0.0 || self.beyond.packets() > 0.0;
+        let is_new = self.starting && !has_heard;
+        is_new || matches!(self.emptying, Emptying::Empty { .. })
+    }
+
+    /// Takes what a finished epoch says of a queue that is emptied, and of who is sure.
+    pub(super) fn watch_emptying(&mut self, seen: &Seen<'_>) {
+        let Seen { epoch, now, .. } = *seen;
+        let was_idle = epoch.began > self.busy + IDLE;
+        self.busy = epoch.ended;
+        if epoch.is_sure || seen.is_limited || was_idle {
+            self.unsure = None;
+        } else {
+            self.unsure.get_or_insert(now);
+        }
+        let Emptying::Goes {
+            since,
+            until,
+            least,
+            still,
+        } = self.emptying
+        else {
+            return;
+        };
+        if epoch.began < since {
+            return;
+        }
+        let slack = self.slack();
+        let shorter = least - epoch.least_rtt;
+        let is_least = self
+            .floor
+            .get()
+            .is_some_and(|floor| epoch.least_rtt <= floor + slack);
+        if is_least {
+            self.is_emptied(now);
+        } else if shorter > slack || epoch.revealed > slack {
+            let until = until.max(now + self.seen_after());
+            let least = least.min(epoch.least_rtt);
+            self.emptying = Emptying::Goes {
+                since,
+                until,
+                least,
+                still: 0,
+            };
+        } else if still < STILL {
+            self.emptying = Emptying::Goes {
+                since,
+                until,
+                least,
+                still: still + 1,
+            };
+        } else if self.queue <= slack {
+            self.is_emptied(now);
+        }
+    }
+
+    /// Takes that the queue is empty, at a time in seconds.
+    fn is_emptied(&mut self, now: f64) {
+        let until = now + self.longest_empty();
+        self.emptying = Emptying::Empty { until };
+        // Nobody else fills it.
+        self.elasticity = Elasticity::default();
+    }
+
+    /// Returns the time in which it is seen what was sent at a time, in seconds: the queue that is not known of is in it.
+    fn seen_after(&self) -> f64 {
+        let rtt = self.last.map_or(0.0, |(last, _)| last.longest_rtt);
+        SEEN * (rtt.max(self.rtt()) + self.length())
+    }
+
+    /// Returns for how long the queue is kept empty, in seconds: each connection sends something then.
+    fn longest_empty(&self) -> f64 {
+        let packets = PACKETS * self.flows * PACKET / (LESS * self.capacity);
+        packets.max(2.0 * self.length())
+    }
+
+    /// Returns the most to send, as a part of what the link carries, where the queue is to be empty.
+    pub(super) fn empty(&mut self, now: f64, queue: f64) -> Option<f64> {
+        let [seconds, trips] = UNSURE;
+        let long = seconds.max(trips * self.rtt()) * self.patience;
+        let is_unsure = self.unsure.is_some_and(|since| now - since > long);
+        let is_possible = self.trial.is_none() && !self.shallow.is_one && queue > 0.0;
+        match self.emptying {
+            Emptying::None if is_unsure && is_possible => {
+                let drained = queue / (1.0 - LESS);
+                let until = now + drained + self.seen_after();
+                let least = f64::INFINITY;
+                self.emptying = Emptying::Goes {
+                    since: now,
+                    until,
+                    least,
+                    still: 0,
+                };
+            }
+            Emptying::Goes { until, .. } | Emptying::Empty { until } if now >= until => {
+                let is_shared = !self.is_empty() && self.elasticity.of_others().is_some();
+                self.patience = match is_shared {
+                    true => (2.0 * self.patience).min(MOST_PATIENCE),
+                    false => 1.0,
+                };
+                self.emptying = Emptying::None;
+                self.unsure = None;
+            }
+            _ => {}
+        }
+        (self.emptying != Emptying::None).then_some(LESS)
+    }
+}

@@ -1,0 +1,73 @@
+//! A leg: a controller, and the connections that share its rate.
+
+use super::super::own_path::LegDelay;
+use super::super::{Ledger, OwnPath};
+use super::Scenario;
+use super::flow::Flow;
+use super::link::{OwnLink, at};
+
+/// A queue is not forgotten for so long though nothing is heard, in seconds (`TOGETHER` in crates/pepd-bpf/src/bpf/epochs.h).
+const TOGETHER: f64 = 0.02;
+
+pub(super) struct Leg {
+    pub(super) ledger: Ledger,
+    pub(super) flows: Vec<Flow>,
+    /// By how much round trips are longer than the least: those of connections that are known, and of all.
+    pub(super) delay: LegDelay,
+    pub(super) all: LegDelay,
+    /// When the last one was heard, in seconds.
+    pub(super) heard: f64,
+    pub(super) last_send: f64,
+    pub(super) turn: usize,
+}
+
+impl Leg {
+    /// Makes one with so many connections.
+    pub(super) fn new(scenario: &Scenario, ledger: Ledger, count: usize) -> Self {
+        let mut flows = vec![Flow::new(at(&scenario.rtt, 0.0)); count];
+        for (flow, link) in flows.iter_mut().zip(&scenario.own_links) {
+            flow.own_link = Some(OwnLink::new(*link));
+        }
+        if scenario.finds_own_links {
+            for flow in &mut flows {
+                flow.own_path = Some(OwnPath::new(0.0));
+            }
+        }
+        Self {
+            ledger,
+            flows,
+            delay: LegDelay::default(),
+            all: LegDelay::default(),
+            heard: 0.0,
+            last_send: 0.0,
+            turn: 0,
+        }
+    }
+
+    /// What is sent at just now, in bytes a second.
+    pub(super) fn rate(&self) -> f64 {
+        self.ledger.current().map_or(1.0, |epoch| epoch.rate)
+    }
+
+    /// The queueing delay that there is, in seconds; none where nothing was heard for as long as it takes to empty it.
+    pub(super) fn queue(&self, now: f64) -> f64 {
+        let queue = self.all.before(1).unwrap_or_default();
+        let is_heard = now - self.heard < queue.max(TOGETHER);
+        if is_heard { queue } else { 0.0 }
+    }
+
+    /// Has others begin where some connections have lived for long enough since a time in seconds.
+    pub(super) fn replace(&mut self, scenario: &Scenario, before: f64, now: f64) {
+        let rtt = at(&scenario.rtt, now);
+        let count = self.flows.len() as f64;
+        for (place, flow) in self.flows.iter_mut().enumerate() {
+            let shift = scenario.lives * place as f64 / count;
+            let ends = |time: f64| ((time + shift) / scenario.lives).floor();
+            if ends(now) > ends(before) {
+                let before = std::mem::replace(flow, Flow::new(rtt));
+                flow.own_path = before.own_path.map(|_| OwnPath::new(now));
+                flow.own_link = before.own_link;
+            }
+        }
+    }
+}
