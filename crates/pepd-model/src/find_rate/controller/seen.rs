@@ -1,8 +1,11 @@
 //! What a finished epoch says.
 
-use super::super::Epoch;
 use super::super::elasticity::Elasticity;
+use super::super::{Epoch, PACKET};
 use super::Controller;
+
+/// The packets of each connection in an epoch with which the last delays of it are not those of who is late.
+const DENSE: f64 = 2.0;
 
 /// What a finished epoch says.
 #[derive(Clone, Copy, Debug)]
@@ -75,6 +78,8 @@ impl Controller {
         let may_be_shallow = self.trial.is_some() || self.shallow.is_one;
         let least = if may_be_shallow { target } else { target / 2.0 };
         let risen = epoch.last_queue - epoch.first_queue;
+        // Of connections that send little some are acknowledged late, and these are the last ones.
+        let is_dense = epoch.sent >= DENSE * PACKET * self.flows;
         Some(Seen {
             epoch,
             now,
@@ -88,7 +93,7 @@ impl Controller {
             is_limited,
             is_queued: queue > least,
             is_surely_queued: queue > target,
-            is_rising: risen > target.max(0.25 * length) && queue > 0.0,
+            is_rising: is_dense && risen > target.max(0.25 * length) && queue > 0.0,
         })
     }
 
