@@ -40,8 +40,13 @@ static u64 period_began;
 #define DEBT 25000ULL
 #define DEBT_BYTES 6000ULL
 #define SETTLED 1000ULL
-// Those that go ahead leave this part of the rate to the others.
+// Those that go ahead leave this part of the rate to the others; or a packet of each connection in such a time, in µs, if that
+// is more, up to the second part. For how long a connection waits after a packet is decided when it is sent: with many, each
+// of which then had hardly anything, the link would be empty for long after who went ahead has gone.
 #define LEFT 8
+#define LEFT_MOST 2
+#define LEFT_EACH 50000ULL
+#define PACKET 1500ULL
 // The kernel paces what follows so many segments of a connection (net/ipv4/tcp_output.c,
 // tcp_update_skb_after_send).
 #define UNPACED 10
@@ -75,7 +80,13 @@ INLINE void turn(u64 now, u64 rate)
 // What of the rate may go ahead of those that share it.
 INLINE u64 most_ahead(u64 rate)
 {
-	return rate - rate / LEFT;
+	u64 left = rate / LEFT;
+	s64 connections = READ(sending);
+	u64 each = connections > 0 ? connections * PACKET * SECOND / LEFT_EACH : 0;
+
+	if (left < each)
+		left = each < rate / LEFT_MOST ? each : rate / LEFT_MOST;
+	return rate - left;
 }
 
 // How fast those that share the rate make good what they owe, in bytes a second.
