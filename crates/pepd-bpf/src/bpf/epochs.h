@@ -184,7 +184,7 @@ INLINE void compare(struct flow *flow, u32 delay)
 
 	if (passed && passed < ROUNDS && flow->least_delay != MOST) {
 		u32 others = READ(known.least[(round - passed) % ROUNDS]);
-		u32 own = flow->least_delay > others ? flow->least_delay - others : 0;
+		u32 own = less(flow->least_delay, others);
 		if (own < flow->look_least)
 			flow->look_least = own;
 	}
@@ -244,9 +244,7 @@ INLINE u64 own_delay(struct flow *flow, u64 delay)
 {
 	if (!flow->cap)
 		return 0;
-	u64 others = last_round(&known);
-
-	return delay > others ? delay - others : 0;
+	return less(delay, last_round(&known));
 }
 
 // Returns whether there should have been no queue when an epoch was.

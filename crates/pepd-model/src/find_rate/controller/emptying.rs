@@ -37,10 +37,20 @@ const IDLE: f64 = 1.0;
 /// The packets of each connection that are sent while the queue is empty.
 const PACKETS: f64 = 2.0;
 
-/// What is done about the queue.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) enum Emptying {
-    #[default]
+/// Whether the queue is emptied, and why.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Emptying {
+    stage: Stage,
+    /// Since when there is enough to send, and nobody whose least round trip is sure, in seconds.
+    unsure: Option<f64>,
+    /// For how many times as long that may be.
+    patience: f64,
+    /// When the epoch ended that was finished last, in seconds.
+    busy: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Stage {
     None,
     /// It is emptied since a time, at most until another one; since then the least round trip was that long, all in seconds,
     /// and so many epochs in a row have shown no shorter one.
@@ -51,7 +61,34 @@ pub(super) enum Emptying {
         still: u8,
     },
     /// It is empty, until such a time.
-    Empty { until: f64 },
+    Empty {
+        until: f64,
+    },
+}
+
+impl Default for Emptying {
+    fn default() -> Self {
+        Self {
+            stage: Stage::None,
+            unsure: None,
+            patience: 1.0,
+            busy: 0.0,
+        }
+    }
+}
+
+impl Emptying {
+    /// Takes whether an epoch speaks for sure, or its connections had less to send than they were let.
+    fn watch(&mut self, seen: &Seen<'_>) {
+        let Seen { epoch, now, .. } = *seen;
+        let was_idle = epoch.began > self.busy + IDLE;
+        self.busy = epoch.ended;
+        if epoch.is_sure || seen.is_limited || was_idle {
+            self.unsure = None;
+        } else {
+            self.unsure.get_or_insert(now);
+        }
+    }
 }
 
 impl Controller {
@@ -65,55 +102,36 @@ impl Controller {
     pub(super) fn is_empty(&self) -> bool {
         let has_heard = self.path.packets() > 0.0 || self.beyond.packets() > 0.0;
         let is_new = self.starting && !has_heard;
-        is_new || matches!(self.emptying, Emptying::Empty { .. })
+        is_new || matches!(self.emptying.stage, Stage::Empty { .. })
     }
 
     /// Takes what a finished epoch says of a queue that is emptied, and of who is sure.
     pub(super) fn watch_emptying(&mut self, seen: &Seen<'_>) {
         let Seen { epoch, now, .. } = *seen;
-        let was_idle = epoch.began > self.busy + IDLE;
-        self.busy = epoch.ended;
-        if epoch.is_sure || seen.is_limited || was_idle {
-            self.unsure = None;
-        } else {
-            self.unsure.get_or_insert(now);
-        }
-        let Emptying::Goes {
+        self.emptying.watch(seen);
+        let slack = self.slack();
+        let seen_after = self.seen_after();
+        let floor = self.floor.get();
+        let Stage::Goes {
             since,
             until,
             least,
             still,
-        } = self.emptying
+        } = &mut self.emptying.stage
         else {
             return;
         };
-        if epoch.began < since {
+        if epoch.began < *since {
             return;
         }
-        let slack = self.slack();
-        let shorter = least - epoch.least_rtt;
-        let is_least = self
-            .floor
-            .get()
-            .is_some_and(|floor| epoch.least_rtt <= floor + slack);
-        if is_least {
+        if floor.is_some_and(|floor| epoch.least_rtt <= floor + slack) {
             self.is_emptied(now);
-        } else if shorter > slack || epoch.revealed > slack {
-            let until = until.max(now + self.seen_after());
-            let least = least.min(epoch.least_rtt);
-            self.emptying = Emptying::Goes {
-                since,
-                until,
-                least,
-                still: 0,
-            };
-        } else if still < STILL {
-            self.emptying = Emptying::Goes {
-                since,
-                until,
-                least,
-                still: still + 1,
-            };
+        } else if *least - epoch.least_rtt > slack || epoch.revealed > slack {
+            *until = until.max(now + seen_after);
+            *least = least.min(epoch.least_rtt);
+            *still = 0;
+        } else if *still < STILL {
+            *still += 1;
         } else if self.queue <= slack {
             self.is_emptied(now);
         }
@@ -122,7 +140,7 @@ impl Controller {
     /// Takes that the queue is empty, at a time in seconds.
     fn is_emptied(&mut self, now: f64) {
         let until = now + self.longest_empty();
-        self.emptying = Emptying::Empty { until };
+        self.emptying.stage = Stage::Empty { until };
         // Nobody else fills it.
         self.elasticity = Elasticity::default();
     }
@@ -139,35 +157,37 @@ impl Controller {
         packets.max(2.0 * self.length())
     }
 
-    /// Returns the most to send, as a part of what the link carries, where the queue is to be empty.
+    /// Begins or ends to empty the queue where it is time; returns the most to send, as a part of what the link carries, where it is
+    /// to be empty.
     pub(super) fn empty(&mut self, now: f64, queue: f64) -> Option<f64> {
         let [seconds, trips] = UNSURE;
-        let long = seconds.max(trips * self.rtt()) * self.patience;
-        let is_unsure = self.unsure.is_some_and(|since| now - since > long);
+        let long = seconds.max(trips * self.rtt()) * self.emptying.patience;
+        let is_unsure = self.emptying.unsure.is_some_and(|it| now - it > long);
         let is_possible = self.trial.is_none() && !self.shallow.is_one && queue > 0.0;
-        match self.emptying {
-            Emptying::None if is_unsure && is_possible => {
+        match self.emptying.stage {
+            Stage::None if is_unsure && is_possible => {
                 let drained = queue / (1.0 - LESS);
-                let until = now + drained + self.seen_after();
-                let least = f64::INFINITY;
-                self.emptying = Emptying::Goes {
+                self.emptying.stage = Stage::Goes {
                     since: now,
-                    until,
-                    least,
+                    until: now + drained + self.seen_after(),
+                    least: f64::INFINITY,
                     still: 0,
                 };
             }
-            Emptying::Goes { until, .. } | Emptying::Empty { until } if now >= until => {
+            Stage::Goes { until, .. } | Stage::Empty { until } if now >= until => {
                 let is_shared = !self.is_empty() && self.elasticity.of_others().is_some();
-                self.patience = match is_shared {
-                    true => (2.0 * self.patience).min(MOST_PATIENCE),
+                let patience = match is_shared {
+                    true => (2.0 * self.emptying.patience).min(MOST_PATIENCE),
                     false => 1.0,
                 };
-                self.emptying = Emptying::None;
-                self.unsure = None;
+                self.emptying = Emptying {
+                    patience,
+                    busy: self.emptying.busy,
+                    ..Emptying::default()
+                };
             }
             _ => {}
         }
-        (self.emptying != Emptying::None).then_some(LESS)
+        (self.emptying.stage != Stage::None).then_some(LESS)
     }
 }

@@ -136,12 +136,6 @@ pub struct Controller {
     steady: f64,
     told: Told,
     emptying: Emptying,
-    /// Since when there is enough to send, and nobody whose least round trip is sure, in seconds.
-    unsure: Option<f64>,
-    /// For how many times as long that may be.
-    patience: f64,
-    /// When the epoch ended that was finished last, in seconds.
-    busy: f64,
 }
 
 /// More and then less is sent.
@@ -186,10 +180,7 @@ impl Controller {
             next_pulse: 0.0,
             steady: 1.0,
             told: Told::default(),
-            emptying: Emptying::None,
-            unsure: None,
-            patience: 1.0,
-            busy: 0.0,
+            emptying: Emptying::default(),
         }
     }
 
@@ -197,9 +188,10 @@ impl Controller {
     /// trip says that it may be the same path, and goes on from there as from any start (Careful Resume, RFC 9959).
     #[must_use]
     pub fn resume(ceiling: f64, known: Known) -> Self {
-        let mut it = Self::new(ceiling);
-        it.known = Some(known);
-        it
+        Self {
+            known: Some(known),
+            ..Self::new(ceiling)
+        }
     }
 
     /// Returns what the link is taken to carry, in bytes a second.
@@ -212,8 +204,7 @@ impl Controller {
         self.path.share()
     }
 
-    /// Returns the queueing delay that is known, in seconds: by so much the first round trip of a connection
-    /// is longer than the least that it could be.
+    /// Returns the queueing delay that is known, in seconds.
     pub fn queue(&self) -> f64 {
         self.queue
     }

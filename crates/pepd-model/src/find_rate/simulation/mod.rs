@@ -293,9 +293,9 @@ impl Run<'_> {
         let Some(left) = self.by_own_link(left, index, flow) else {
             return;
         };
-        let flow_of = &mut self.legs[index].flows[flow];
-        flow_of.untold.push((number, now));
-        match flow_of.comes(left, self.scenario.delayed) {
+        let receiver = &mut self.legs[index].flows[flow];
+        receiver.untold.push((number, now));
+        match receiver.comes(left, self.scenario.delayed) {
             None => self.acknowledge(left, index, flow),
             Some(came) => self.at(
                 left + self.scenario.delayed,
@@ -358,24 +358,18 @@ impl Run<'_> {
         let before = leg.flows[flow].least();
         let queue = leg.flows[flow].acknowledged(now, last.1, queue);
         let own = leg.flows[flow].own(queue, &leg.delay);
-        if leg
-            .ledger
-            .epoch_mut(last.0)
-            .is_some_and(|epoch| epoch.is_empty)
-        {
+        let sent_in = leg.ledger.epoch_mut(last.0);
+        if sent_in.is_some_and(|epoch| epoch.is_empty) {
             leg.flows[flow].verify(rtt, slack);
         }
         let is_sure = leg.flows[flow].is_sure();
+        let mut revealed = 0.0;
         // What was taken off its first one says nothing of the queue.
         if before.is_finite() {
             leg.all.heard(queue);
+            revealed = before - rtt;
         }
         leg.heard = now;
-        let revealed = if before.is_finite() {
-            before - rtt
-        } else {
-            0.0
-        };
         for (number, sent) in packets {
             if let Some(epoch) = leg.ledger.epoch_mut(*number) {
                 epoch.acknowledge(now - own, PACKET, (queue - own, is_sure), now - sent);
