@@ -30,7 +30,7 @@ mod types;
 
 pub use kernel::{Control, probe, register, remove_left, resume_program};
 pub use name::{Name, NetworkNamespace, Use};
-pub use order::{Counts, EPOCHS, Order};
+pub use order::{CLASSES, Counted, Counts, EPOCHS, Order};
 pub use steering::Steering;
 
 /// The reasons why a control cannot be registered or removed.

@@ -16,6 +16,12 @@ pub struct Order {
     pub empties: u64,
     /// By how much a round trip may be longer than the least of its connection then, in µs: the least one is sure after that.
     pub slack: u64,
+    /// The longest least round trip of a connection that is near, in µs: what others' acknowledgements say is not counted.
+    pub near: u64,
+    /// What that was before.
+    pub near_before: u64,
+    /// The number of the first epoch that it is not that any more.
+    pub near_since: u64,
     /// Another number each time that nobody listens until something is sent; 0 while somebody does.
     pub nap: u64,
     /// When epochs began, in µs of the monotonic clock, by their numbers modulo [`EPOCHS`].
@@ -31,6 +37,9 @@ impl Default for Order {
             empty: 0,
             empties: 0,
             slack: 0,
+            near: u64::MAX,
+            near_before: u64::MAX,
+            near_since: 0,
             nap: 0,
             began: [0; EPOCHS],
             number: 0,
@@ -40,11 +49,27 @@ impl Default for Order {
 
 impl Order {
     pub(crate) fn words(&self) -> impl Iterator<Item = u64> {
-        [self.rate, self.empty, self.empties, self.slack, self.nap]
+        let near = [self.near, self.near_before, self.near_since];
+        [self.rate, self.empty, self.empties, self.slack]
             .into_iter()
+            .chain(near)
+            .chain([self.nap])
             .chain(self.began)
             .chain([self.number])
     }
+}
+
+/// The classes of connections by their least round trips (`CLASSES` in the program).
+pub const CLASSES: usize = 16;
+
+/// What a leg's control has counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// By the last bits of the epochs' numbers, modulo [`EPOCHS`].
+    pub epochs: Vec<Counts>,
+    /// The bytes of IP packets that were sent by connections of each class: those of the first have a least round trip of less
+    /// than 1024 µs, those of each other one up to twice as long a one as those before. The sums go on.
+    pub by_class: [u64; CLASSES],
 }
 
 /// What was counted of an epoch. The sums go on from one epoch to the next that has the same place.
@@ -52,7 +77,9 @@ impl Order {
 pub struct Counts {
     /// Bytes of IP packets that were sent.
     pub sent: u64,
-    /// Those of them that were acknowledged.
+    /// Those of them that connections sent which are not near. What follows is of the others.
+    pub far: u64,
+    /// The bytes that were acknowledged.
     pub delivered: u64,
     /// The times since the epoch began at which they were, in µs, of each byte.
     pub delays: u64,
@@ -77,14 +104,19 @@ pub struct Counts {
     pub least_rtt: u64,
     /// By how much one was shorter than the least of its connection before, at most.
     pub revealed: u64,
+    /// The longest least round trip of a connection that sent something, in µs.
+    pub farthest: u64,
+    /// The last 32 bits of the number of the epoch that this is of.
+    pub farthest_of: u64,
 }
 
 impl Counts {
-    pub(crate) const WORDS: usize = 12;
+    pub(crate) const WORDS: usize = 14;
 
     pub(crate) fn from_words(words: &[u64; Self::WORDS]) -> Self {
         let [
             sent,
+            far,
             delivered,
             delays,
             flows,
@@ -96,9 +128,11 @@ impl Counts {
             longest_rtt,
             least_rtt,
             revealed,
+            farthest,
         ] = *words;
         Self {
             sent,
+            far,
             delivered,
             delays,
             flows,
@@ -111,6 +145,8 @@ impl Counts {
             longest_rtt,
             least_rtt,
             revealed,
+            farthest: farthest & u64::from(u32::MAX),
+            farthest_of: farthest >> 32,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::{io, thread};
 use pepd_sys::bpf::{Map, Ring};
 
 use crate::load::Registered;
-use crate::{Counts, EPOCHS, Error, Order};
+use crate::{CLASSES, Counted, Counts, EPOCHS, Error, Order};
 
 /// The sections of the program that are maps of their own, and the map that wakes.
 const ORDER: &str = ".data.order";
@@ -46,26 +46,30 @@ impl Steering {
             .map_err(|error| refused("steer a leg's control", &error))
     }
 
-    /// Returns what the control has counted, by the last bits of the epochs' numbers.
+    /// Returns what the control has counted.
     ///
     /// # Errors
     /// If the kernel refuses (`BPF_MAP_LOOKUP_ELEM`, bpf(2)).
-    pub fn counts(&self) -> Result<Vec<Counts>, Error> {
+    pub fn counts(&self) -> Result<Counted, Error> {
         const STEP: &str = "read what a leg's control has counted";
         let value = self.counts.value();
         let value = value.map_err(|error| refused(STEP, &error))?;
         let (words, _) = value.as_chunks::<WORD>();
         let words: Vec<u64> = words.iter().map(|word| u64::from_ne_bytes(*word)).collect();
-        let (counts, _) = words.as_chunks::<{ Counts::WORDS }>();
-        if counts.len() == EPOCHS {
-            Ok(counts.iter().map(Counts::from_words).collect())
-        } else {
+        let epochs = words.split_at_checked(EPOCHS * Counts::WORDS);
+        let classes = epochs.and_then(|(_, rest)| <[u64; CLASSES]>::try_from(rest).ok());
+        let Some(((epochs, _), by_class)) = epochs.zip(classes) else {
             let message = "it has another size than this program's".to_owned();
-            Err(Error::Refused {
+            return Err(Error::Refused {
                 step: STEP,
                 message,
-            })
-        }
+            });
+        };
+        let (epochs, _) = epochs.as_chunks::<{ Counts::WORDS }>();
+        Ok(Counted {
+            epochs: epochs.iter().map(Counts::from_words).collect(),
+            by_class,
+        })
     }
 
     /// Waits until something is sent after an order to [nap](Order::nap); or for as long as that, or until a

@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 use pepd_admin::wire::{PathPoint, RateLimit};
-use pepd_bpf::{Counts, EPOCHS, Error, Order, Steering};
-use pepd_model::find_rate::{Controller, Epoch, Known, Ledger, OPEN};
+use pepd_bpf::{Counted, Counts, EPOCHS, Error, Order, Steering};
+use pepd_model::find_rate::{CLASSES, Controller, Epoch, Known, Ledger, OPEN};
 
 use super::found::{Found, limit, whole};
 use super::second::Second;
 use crate::exit::Failure;
 
-const _: () = assert!(OPEN <= EPOCHS);
+const _: () = assert!(OPEN <= EPOCHS && CLASSES == pepd_bpf::CLASSES);
 
 const STEP: &str = "look for a leg's rate";
 
@@ -120,6 +120,8 @@ struct Work {
     order: Order,
     /// What each place had counted when its epoch began.
     before: Vec<Counts>,
+    /// What connections of each class had sent at the last look.
+    by_class: [u64; CLASSES],
     /// The sum of all counts at the last look, and when that was another before.
     sum: u64,
     used: f64,
@@ -133,7 +135,7 @@ struct Work {
 impl Work {
     /// Gives the first order.
     fn new(steering: Steering, shared: Finder, known: Option<Known>) -> Result<Self, Error> {
-        let before = steering.counts()?;
+        let Counted { epochs, by_class } = steering.counts()?;
         let now = now()?;
         let ceiling = shared.lock().ceiling;
         let mut work = Self {
@@ -141,7 +143,8 @@ impl Work {
             shared,
             ledger: Ledger::new(controller(ceiling, known), 1),
             order: Order::default(),
-            before,
+            before: epochs,
+            by_class,
             sum: 0,
             used: now,
             length: 0.0,
@@ -182,7 +185,7 @@ impl Work {
             self.naps += 1;
             self.order.nap = self.naps;
             self.steering.set(&self.order)?;
-            if self.sum != sum(&self.steering.counts()?) {
+            if self.sum != sum(&self.steering.counts()?.epochs) {
                 break;
             }
             self.steering.wait(Duration::MAX);
@@ -198,7 +201,15 @@ impl Work {
 
     /// Takes over what was counted.
     fn read(&mut self, now: f64) -> Result<(), Error> {
-        let counts = self.steering.counts()?;
+        let Counted {
+            epochs: counts,
+            by_class,
+        } = self.steering.counts()?;
+        let before = std::mem::replace(&mut self.by_class, by_class);
+        for (class, (now, before)) in by_class.into_iter().zip(before).enumerate() {
+            let bytes = float(now.wrapping_sub(before));
+            self.ledger.near_mut().add(class, bytes);
+        }
         let sum = sum(&counts);
         if sum != self.sum {
             self.sum = sum;
@@ -240,7 +251,7 @@ impl Work {
         let Some(number) = self.ledger.current().map(|epoch| epoch.number) else {
             return Ok(());
         };
-        let counts = self.steering.counts()?;
+        let counts = self.steering.counts()?.epochs;
         let place = place(number);
         if let (Some(before), Some(counts)) = (self.before.get_mut(place), counts.get(place)) {
             *before = *counts;
@@ -263,6 +274,10 @@ impl Work {
         self.order.nap = 0;
         self.order.rate = whole(span.rate).max(1);
         self.order.slack = whole(controller.slack() * MICROSECONDS);
+        let near = self.ledger.near();
+        self.order.near = whole(near.most(number) * MICROSECONDS);
+        self.order.near_before = whole(near.before() * MICROSECONDS);
+        self.order.near_since = near.since();
         if span.is_empty {
             let goes_on = self.order.empty + self.order.empties == number;
             self.order.empty = if goes_on { self.order.empty } else { number };
@@ -306,11 +321,15 @@ fn most(ceiling: Option<f64>) -> f64 {
 fn take(epoch: &mut Epoch, counts: &Counts, before: &Counts, queue: f64) {
     let difference = |of: fn(&Counts) -> u64| float(of(counts).wrapping_sub(of(before)));
     epoch.sent = difference(|it| it.sent);
+    epoch.near = epoch.sent - difference(|it| it.far);
     epoch.delivered = difference(|it| it.delivered);
     epoch.flows = float(counts.flows);
     if epoch.delivered > 0.0 {
         let delay = difference(|it| it.delays) / epoch.delivered;
         epoch.acknowledged = epoch.began + delay / MICROSECONDS;
+    }
+    if counts.farthest_of == epoch.number % (1 << 32) {
+        epoch.farthest = seconds(counts.farthest);
     }
     if counts.number == epoch.number {
         epoch.least_queue = seconds(counts.least_queue);

@@ -20,6 +20,11 @@ struct order {
 	u64 empty;
 	u64 empties;
 	u64 slack;
+	// The longest least round trip of a connection that is near, in µs, and what it was before; and the number of the
+	// first epoch that the former is for. Others' answers are not waited for.
+	u64 near;
+	u64 near_before;
+	u64 near_since;
 	// Not 0 while nobody listens because nothing is sent; another one each time.
 	u64 nap;
 	// When epochs began, in µs of the monotonic clock, by the last bits of their numbers.
@@ -32,6 +37,8 @@ struct order {
 // from epoch to epoch, so that there is no moment at which they have to be cleared.
 struct counts {
 	u64 sent;
+	// Those of them that connections sent which are not near. What follows is of the others.
+	u64 far;
 	u64 delivered;
 	// The times in µs since the epoch began at which bytes were delivered, of each byte.
 	u64 delays;
@@ -49,10 +56,23 @@ struct counts {
 	u64 least_rtt;
 	// By how much a round trip was shorter than the least of its connection before, at most.
 	u64 revealed;
+	// The number of the epoch and the longest least round trip of who sent something in it, in µs: see `farther`.
+	u64 farthest;
+};
+
+// So many classes there are of least round trips: each twice as long as the one before, from about 1 ms on.
+#define CLASSES 16
+
+// What is counted.
+struct counted {
+	struct counts epochs[OPEN];
+	// Bytes that were sent by connections of each class. What several processors count at the same time may be lost: it is
+	// asked only for who sends most.
+	u64 by_class[CLASSES];
 };
 
 static struct order order SECTION(".data.order");
-static struct counts counted[OPEN] SECTION(".data.counts");
+static struct counted counted SECTION(".data.counts");
 // The last nap that was ended.
 static u64 woken;
 
@@ -141,7 +161,38 @@ INLINE u64 epoch_of(u64 sent)
 
 INLINE struct counts *counts_of(u64 number)
 {
-	return &counted[number % OPEN];
+	return &counted.epochs[number % OPEN];
+}
+
+// Returns the class of a least round trip in µs: the number of bits of it in units of 1024 µs.
+INLINE u32 class_of(u32 rtt)
+{
+	u32 units = rtt >> 10;
+	u32 class = 0;
+
+	for (u32 bits = 8; bits; bits /= 2) {
+		if (units >> bits) {
+			units >>= bits;
+			class += bits;
+		}
+	}
+	class += !!units;
+	return class < CLASSES ? class : CLASSES - 1;
+}
+
+// Returns whether what a connection sent in an epoch is one of those that are waited for.
+INLINE u32 is_near(struct flow *flow, u64 number)
+{
+	u64 near = READ(order.near_since) <= number ? READ(order.near) : READ(order.near_before);
+
+	return flow->least_rtt <= near;
+}
+
+// An epoch's number and a least round trip, of which the larger is that of the later epoch, or of who is farther: so it never has
+// to be cleared. A round trip that is longer than 71 minutes is not told.
+INLINE u64 farther(u64 number, u32 least)
+{
+	return number << 32 | least;
 }
 
 // Counts bytes of IP packets that were sent since the connection was last looked at.
@@ -151,9 +202,19 @@ INLINE void book_sent(struct flow *flow, u64 bytes)
 	u32 back = (u32)number - flow->looked;
 	u64 looked = back < OPEN ? number - back : number;
 
-	if (bytes)
-		__sync_fetch_and_add(&counts_of(looked)->sent, bytes);
 	flow->looked = number;
+	if (!bytes)
+		return;
+	struct counts *counts = counts_of(looked);
+	__sync_fetch_and_add(&counts->sent, bytes);
+	counted.by_class[class_of(flow->least_rtt) % CLASSES] += bytes;
+	if (!is_near(flow, looked)) {
+		__sync_fetch_and_add(&counts->far, bytes);
+		return;
+	}
+	u64 farthest = farther(looked, flow->least_rtt);
+	if ((s64)(farthest - READ(counts->farthest)) > 0)
+		counts->farthest = farthest;
 }
 
 // Takes by how much another round trip is longer, and returns the number of its round.
@@ -310,16 +371,23 @@ INLINE void book_handshake(struct tcp_sock *tp, struct flow *flow)
 		.delay = delay,
 		.is_sure = flow->is_sure,
 	};
-	book_round_trip(counts_of(number), number, &trip);
+	if (is_near(flow, number))
+		book_round_trip(counts_of(number), number, &trip);
 	wake_up();
 }
 
+// Returns whether an acknowledgement of what a connection sent in an epoch says anything of it still.
+INLINE u32 is_asked(struct flow *flow, u64 number)
+{
+	return READ(order.number) - number < OPEN && is_near(flow, number);
+}
+
 // Counts bytes of IP packets that were acknowledged now and sent then, and returns the epoch of that.
-INLINE u64 book_arrived(u64 sent, u64 now, u64 bytes)
+INLINE u64 book_arrived(struct flow *flow, u64 sent, u64 now, u64 bytes)
 {
 	u64 number = epoch_of(sent);
 
-	if (READ(order.number) - number >= OPEN)
+	if (!is_asked(flow, number))
 		return number;
 	struct counts *counts = counts_of(number);
 	s64 delay = now - READ(order.began[number % OPEN]);
@@ -350,14 +418,14 @@ INLINE u32 book_delivered(struct tcp_sock *tp, struct flow *flow, u64 pacing)
 	if (half) {
 		u64 time = half * flow->size * SECOND / (pacing ? pacing : 1);
 		u64 most = sent > earlier ? (sent - earlier) / 2 : 0;
-		book_arrived(sent - (time < most ? time : most), now, half * flow->size);
+		book_arrived(flow, sent - (time < most ? time : most), now, half * flow->size);
 	}
-	u64 number = book_arrived(sent, now, (packets - half) * flow->size);
+	u64 number = book_arrived(flow, sent, now, (packets - half) * flow->size);
 	wake_up();
 	if (sent == earlier)
 		return 0;
 	flow->acknowledged = sent;
-	if (READ(order.number) - number >= OPEN)
+	if (!is_asked(flow, number))
 		return 1;
 	if (is_empty(number) && rtt <= flow->least_rtt + READ(order.slack))
 		flow->is_sure = 1;

@@ -17,7 +17,9 @@ pub struct Epoch {
     pub ended: f64,
     /// The bytes of IP packets that were sent.
     pub sent: f64,
-    /// Those of them that were acknowledged.
+    /// Those of them whose answers are waited for: of connections that are [near](super::Near). What follows is theirs.
+    pub near: f64,
+    /// Those of these that were acknowledged.
     pub delivered: f64,
     /// When these were acknowledged, in the mean, in seconds: what an acknowledgement that was lost has
     /// told late does not count for much then. 0 before the first.
@@ -35,6 +37,9 @@ pub struct Epoch {
     pub longest_rtt: f64,
     /// The shortest one, in seconds; infinite before the first.
     pub least_rtt: f64,
+    /// The longest of the least round trips of who sent something, in seconds: the last of it is acknowledged so much later,
+    /// where there is no queue.
+    pub farthest: f64,
     /// Whether the queueing delays are those of connections whose least round trip is sure to be one without a queue.
     pub is_sure: bool,
     /// By how much a round trip was shorter than the least of its connection before, at most, in seconds: so much of a
@@ -64,13 +69,18 @@ impl Epoch {
         self.ended - self.began
     }
 
-    /// Returns the share of what was sent that was acknowledged; all of nothing.
+    /// Returns the share that was acknowledged; all of nothing.
     pub fn share(&self) -> f64 {
-        if self.sent > 0.0 {
-            self.delivered / self.sent
+        if self.near > 0.0 {
+            self.delivered / self.near
         } else {
             1.0
         }
+    }
+
+    /// Returns how many of the bytes that were sent have arrived, if of the others as many have.
+    pub(super) fn arrived(&self) -> f64 {
+        self.sent * self.share()
     }
 
     /// Counts what was acknowledged at a time, `queue` seconds later than at the best, `rtt` seconds after

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Controller, Epoch, PACKET, Span};
+use super::{Controller, Epoch, Near, PACKET, Span};
 
 /// The most epochs that are open at once. Where a round trip is as long as so many, the oldest is taken for
 /// finished: whoever counts has room for no more.
@@ -13,7 +13,7 @@ pub const OPEN: usize = 64;
 const NOTHING: f64 = 8.0 * PACKET;
 
 /// What is left of the longest round trip with each epoch that has shorter ones.
-const FORGOTTEN: f64 = 0.9;
+pub(super) const FORGOTTEN: f64 = 0.9;
 
 /// A controller with the epochs that it waits for.
 #[derive(Clone, Debug)]
@@ -24,6 +24,7 @@ pub struct Ledger {
     longest: f64,
     /// The number of the next epoch.
     next: u64,
+    near: Near,
 }
 
 impl Ledger {
@@ -34,6 +35,7 @@ impl Ledger {
             epochs: VecDeque::new(),
             longest: 0.0,
             next: first,
+            near: Near::new(),
         }
     }
 
@@ -45,6 +47,16 @@ impl Ledger {
     /// Returns the controller, to tell it something.
     pub fn controller_mut(&mut self) -> &mut Controller {
         &mut self.controller
+    }
+
+    /// Returns who is near.
+    pub fn near(&self) -> &Near {
+        &self.near
+    }
+
+    /// Returns it, to tell it what was sent.
+    pub fn near_mut(&mut self) -> &mut Near {
+        &mut self.near
     }
 
     /// Returns the epoch that goes on; none before the first [turn](Self::turn).
@@ -84,6 +96,8 @@ impl Ledger {
             self.longest = first.longest_rtt.max(FORGOTTEN * self.longest);
             self.epochs.pop_front();
         }
+        let open = self.epochs.front().map_or(self.next, |first| first.number);
+        self.near.turn(self.next, open);
         let span = self.controller.plan(now, self.epochs.make_contiguous());
         self.epochs.push_back(Epoch::new(self.next, span, now));
         self.next += 1;
@@ -100,6 +114,7 @@ impl Ledger {
             true => first.longest_rtt.max(self.longest),
             false => first.longest_rtt,
         };
+        let longest = longest.max(first.farthest + first.last_queue);
         let is_over = is_later && now >= first.ended + longest;
         (is_over || self.epochs.len() >= OPEN).then_some(first)
     }
@@ -108,7 +123,7 @@ impl Ledger {
     /// meanwhile, and what is acknowledged of the first one by then says nothing of what the link carries.
     fn is_cut(&self) -> bool {
         let since = self.epochs.iter().skip(1);
-        let mut later = since.skip_while(|it| it.sent <= NOTHING || it.delivered > 0.0);
+        let mut later = since.skip_while(|it| it.near <= NOTHING || it.delivered > 0.0);
         later.any(|it| it.delivered > 0.0)
     }
 }

@@ -13,6 +13,7 @@ mod elasticity;
 mod epoch;
 mod least;
 mod ledger;
+mod near;
 mod own_path;
 pub mod simulation;
 mod standing;
@@ -24,6 +25,7 @@ mod tests;
 pub use self::controller::{Controller, Known, LimitedBy, Span};
 pub use self::epoch::Epoch;
 pub use self::ledger::{Ledger, OPEN};
+pub use self::near::{CLASSES, Near};
 pub use self::own_path::{Heard, LegDelay, OwnPath};
 
 /// The bytes of a full IP packet, by which what is few is counted.

@@ -11,7 +11,7 @@ pub(super) struct Tally {
 
 impl Tally {
     pub(super) fn add(&mut self, epoch: &Epoch) {
-        self.sent += epoch.sent;
+        self.sent += epoch.near;
         self.delivered += epoch.delivered;
     }
 
@@ -21,10 +21,6 @@ impl Tally {
 
     pub(super) fn bytes(&self) -> f64 {
         self.sent
-    }
-
-    pub(super) fn delivered(&self) -> f64 {
-        self.delivered
     }
 
     /// Returns the share that arrived; all of nothing.
@@ -65,12 +61,12 @@ impl Yield {
 
     pub(super) fn add(&mut self, epoch: &Epoch) {
         if self.is_known() {
-            let excess = (epoch.share() - self.share()) / self.of_one(epoch.sent);
-            let weight = (epoch.sent / Self::MEMORY).min(0.2);
+            let excess = (epoch.share() - self.share()) / self.of_one(epoch.near);
+            let weight = (epoch.near / Self::MEMORY).min(0.2);
             // One that is far off says that something has changed, not by how much shares vary.
             self.dispersion += (excess.powi(2).min(100.0) - self.dispersion) * weight;
         }
-        let keep = (1.0 - epoch.sent / Self::MEMORY).max(0.0);
+        let keep = (1.0 - epoch.near / Self::MEMORY).max(0.0);
         self.tally.sent *= keep;
         self.tally.delivered *= keep;
         self.tally.add(epoch);

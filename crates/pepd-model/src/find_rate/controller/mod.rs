@@ -18,6 +18,7 @@ use self::seen::Seen;
 use self::trial::Trial;
 use super::elasticity::Elasticity;
 use super::least::Least;
+use super::near::MARGIN;
 use super::standing::Standing;
 use super::tally::{Tally, Yield};
 use super::{Epoch, PACKET};
@@ -109,6 +110,8 @@ pub struct Controller {
     least_rtt: Least,
     /// The least round trip for long.
     floor: Least,
+    /// The least round trip of the farthest connection whose answers are waited for, in seconds; 0 before the first.
+    farthest: f64,
     /// The epoch that was finished last, and what of it has gone through the link, in bytes.
     last: Option<(Epoch, f64)>,
     /// The connections that had more to send than they were let.
@@ -163,6 +166,7 @@ impl Controller {
             beyond: Tally::default(),
             least_rtt: Least::of(LATELY),
             floor: Least::of(LONG_AGO),
+            farthest: 0.0,
             last: None,
             flows: 1.0,
             kept: 0,
@@ -225,9 +229,14 @@ impl Controller {
         self.capacity = self.capacity.min(self.ceiling);
     }
 
-    /// Returns the least round trip, or what it is taken for, in seconds.
+    /// Returns the time after which what is sent is acknowledged where there is no queue, or what it is taken for, in seconds.
     pub(super) fn rtt(&self) -> f64 {
-        self.least_rtt.get().unwrap_or(UNKNOWN_RTT)
+        let least = self.least_rtt.get().unwrap_or(UNKNOWN_RTT);
+        if self.farthest > MARGIN * least {
+            self.farthest
+        } else {
+            least
+        }
     }
 
     /// The queue that is wanted, in seconds: so much that the link never waits, for all that the feedback is
@@ -247,7 +256,7 @@ impl Controller {
 
     /// Returns whether less of an epoch has arrived than is usual.
     pub(super) fn is_short(&self, epoch: &Epoch) -> bool {
-        let doubt = 3.0 * self.path.deviation(epoch.sent);
+        let doubt = 3.0 * self.path.deviation(epoch.near);
         self.path.share() - epoch.share() >= doubt
     }
 

@@ -49,6 +49,7 @@ impl Controller {
         let mut it = Self::new(f64::INFINITY);
         it.path.add(&Epoch {
             sent: 1500.0 * PACKET,
+            near: 1500.0 * PACKET,
             delivered: share * 1500.0 * PACKET,
             ..Epoch::default()
         });
@@ -73,7 +74,7 @@ impl Controller {
             self.beyond.add(epoch);
         }
         let usual = self.path.share();
-        let one = seen.short > (5.0 * self.deviation(epoch.sent)).max(0.1);
+        let one = seen.short > (5.0 * self.deviation(epoch.near)).max(0.1);
         let doubt = 4.0 * self.deviation(self.beyond.bytes());
         let all = self.beyond.packets() > 150.0 && usual - self.beyond.share() > doubt.max(0.03);
         if self.path.is_known() && (one || all) {

@@ -1,6 +1,7 @@
 //! What a finished epoch says.
 
 use super::super::elasticity::Elasticity;
+use super::super::ledger::FORGOTTEN;
 use super::super::{Epoch, PACKET};
 use super::Controller;
 
@@ -31,19 +32,20 @@ pub(super) struct Seen<'e> {
 impl Controller {
     /// Sees what a finished epoch says; none if nothing.
     pub(super) fn see<'e>(&mut self, now: f64, epoch: &'e Epoch) -> Option<Seen<'e>> {
-        if epoch.sent <= 0.0 || epoch.delivered <= 0.0 {
+        if epoch.near <= 0.0 || epoch.delivered <= 0.0 {
             self.skip(now);
             return None;
         }
         let (length, target) = (epoch.length(), self.target());
         self.flows = epoch.flows.max(1.0);
+        self.farthest = epoch.farthest.max(FORGOTTEN * self.farthest);
         let queue = self.queue_of(epoch);
         self.longest = (self.longest * (1.0 - 0.02 * length)).max(epoch.last_queue);
         let usual = self.path.share();
         let short = usual - epoch.share();
         // What was lost behind the link has taken its time there; what was dropped before it has not.
         let through = if self.is_short(epoch) {
-            epoch.delivered / usual
+            epoch.arrived() / usual
         } else {
             epoch.sent
         };
@@ -60,7 +62,7 @@ impl Controller {
         let is_limited = epoch.sent < 0.85 * epoch.rate * length;
         if let Some((last, _)) = last.filter(|_| !is_limited) {
             // Whatever is taken for usual, not less than six in ten arrive.
-            let arrived = (last.delivered + epoch.delivered) / 2.0 / usual.max(0.6);
+            let arrived = (last.arrived() + epoch.arrived()) / 2.0 / usual.max(0.6);
             self.arrive(epoch.acknowledged, arrived / passed);
         }
         let sent = (epoch.sent / length, length);

@@ -63,7 +63,7 @@ impl Controller {
             && before.packets() > 0.0
             && all.packets() > ENOUGH
             && usual - all.share() > self.doubt_at_start(all.bytes());
-        if self.path.packets() <= 30.0 || seen.short < self.doubt_at_start(epoch.sent) / 2.0 {
+        if self.path.packets() <= 30.0 || seen.short < self.doubt_at_start(epoch.near) / 2.0 {
             self.beyond = Tally::default();
         }
         if is_short && !seen.is_queued && !seen.is_rising {
@@ -98,8 +98,8 @@ impl Controller {
     /// What to send at while nothing has been found yet.
     pub(super) fn plan_start(&self, now: f64, waiting: &[Epoch]) -> f64 {
         // What was sent is acknowledged when a round trip has passed, or there is a queue.
-        let due = now - 1.5 * self.rtt() - self.length();
-        let is_due = |it: &&Epoch| it.ended < due && it.sent > 8.0 * PACKET;
+        let due = |it: &Epoch| now - 1.5 * self.rtt().max(it.farthest) - self.length();
+        let is_due = |it: &&Epoch| it.ended < due(it) && it.near > 8.0 * PACKET;
         let waits = waiting.iter().filter(is_due).any(|it| it.share() < 0.3);
         let mut rate = self.capacity;
         if waits {

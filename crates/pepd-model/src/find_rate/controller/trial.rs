@@ -49,6 +49,8 @@ pub(super) struct Trial {
     last: Tally,
     all: Tally,
     seconds: f64,
+    /// How many of the bytes of all connections arrived in these.
+    arrived: f64,
 }
 
 /// What is found out.
@@ -99,6 +101,7 @@ impl Trial {
             last: Tally::default(),
             all: Tally::default(),
             seconds: 0.0,
+            arrived: 0.0,
         }
     }
 
@@ -152,6 +155,7 @@ impl Trial {
         self.last.add(epoch);
         self.all.add(epoch);
         self.seconds += epoch.length();
+        self.arrived += epoch.arrived();
         match self.part {
             Part::Less if self.about != About::Short && self.all.packets() < DOUBTED => {
                 let better = self.all.share() - usual;
@@ -199,7 +203,7 @@ impl Trial {
         if not > 1 {
             Verdict::Chance(self.before.min(AGAIN * rate))
         } else if short >= SAMPLES + not {
-            Verdict::Drops(self.all.delivered() / self.seconds)
+            Verdict::Drops(self.arrived / self.seconds)
         } else {
             Verdict::None
         }
@@ -215,5 +219,6 @@ impl Trial {
         self.last = Tally::default();
         self.all = Tally::default();
         self.seconds = 0.0;
+        self.arrived = 0.0;
     }
 }

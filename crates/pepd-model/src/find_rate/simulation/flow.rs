@@ -21,6 +21,8 @@ const MOST: f64 = 1e6;
 pub(super) struct Flow {
     /// The least round trip, in seconds; infinite before the first.
     least: f64,
+    /// That of the handshake, but for what it is farther.
+    first: f64,
     /// The packets of which it was told nothing yet because acknowledgements were lost: epoch, and when they
     /// were sent.
     pub(super) untold: Vec<(u64, f64)>,
@@ -45,6 +47,8 @@ pub(super) struct Flow {
     /// What is known of that, where it is asked for, and when it may send again by its cap.
     pub(super) own_path: Option<OwnPath>,
     capped_until: f64,
+    /// By how much its round trips are longer than the leg's least, in seconds.
+    pub(super) farther: f64,
 }
 
 impl Flow {
@@ -52,6 +56,7 @@ impl Flow {
     pub(super) fn new(rtt: f64) -> Self {
         Self {
             least: f64::INFINITY,
+            first: rtt,
             untold: Vec::new(),
             wanted: 0.0,
             sent: 0.0,
@@ -65,6 +70,16 @@ impl Flow {
             own_link: None,
             own_path: None,
             capped_until: 0.0,
+            farther: 0.0,
+        }
+    }
+
+    /// Returns the least round trip, that of the handshake before the first, in seconds.
+    pub(super) fn least_or_first(&self) -> f64 {
+        if self.least.is_finite() {
+            self.least
+        } else {
+            self.first + self.farther
         }
     }
 

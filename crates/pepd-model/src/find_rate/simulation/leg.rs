@@ -28,6 +28,9 @@ impl Leg {
         for (flow, link) in flows.iter_mut().zip(&scenario.own_links) {
             flow.own_link = Some(OwnLink::new(*link));
         }
+        for (flow, farther) in flows.iter_mut().zip(&scenario.farther) {
+            flow.farther = *farther;
+        }
         if scenario.finds_own_links {
             for flow in &mut flows {
                 flow.own_path = Some(OwnPath::new(0.0));
@@ -49,6 +52,11 @@ impl Leg {
         self.ledger.current().map_or(1.0, |epoch| epoch.rate)
     }
 
+    /// Whether a connection's acknowledgements of what it sent in an epoch are waited for.
+    pub(super) fn is_near(&self, flow: usize, number: u64) -> bool {
+        self.flows[flow].least_or_first() <= self.ledger.near().most(number)
+    }
+
     /// The queueing delay that there is, in seconds; none where nothing was heard for as long as it takes to empty it.
     pub(super) fn queue(&self, now: f64) -> f64 {
         let queue = self.all.before(1).unwrap_or_default();
@@ -67,6 +75,7 @@ impl Leg {
                 let before = std::mem::replace(flow, Flow::new(rtt));
                 flow.own_path = before.own_path.map(|_| OwnPath::new(now));
                 flow.own_link = before.own_link;
+                flow.farther = before.farther;
             }
         }
     }

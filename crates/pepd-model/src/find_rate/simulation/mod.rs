@@ -8,7 +8,7 @@ mod link;
 use self::cubic::Cubic;
 use self::leg::Leg;
 use self::link::{Link, at};
-use super::{Controller, Heard, Ledger, LimitedBy, PACKET};
+use super::{Controller, Heard, Ledger, LimitedBy, Near, PACKET};
 use crate::events::Events;
 
 /// Values from a time in seconds on.
@@ -48,6 +48,8 @@ pub struct Scenario {
     pub own_links: Vec<(f64, f64)>,
     /// Whether it is looked for such.
     pub finds_own_links: bool,
+    /// By how much the round trips of the first connections of each leg are longer, in seconds.
+    pub farther: Vec<f64>,
     /// What each connection has to send, in bytes a second; without bounds if infinite.
     pub demand: f64,
     /// How many of each controller's connections have something to send, from a time on; all if there is no
@@ -79,6 +81,7 @@ impl Default for Scenario {
             delayed: 0.0,
             own_links: Vec::new(),
             finds_own_links: false,
+            farther: Vec::new(),
             demand: f64::INFINITY,
             active: Vec::new(),
             lives: f64::INFINITY,
@@ -110,6 +113,8 @@ pub struct Sample {
     pub capped: usize,
     /// What limits the first leg, by each epoch that began.
     pub limited: Vec<LimitedBy>,
+    /// The share of packets that its path is taken to let through, at the end.
+    pub path_share: f64,
 }
 
 /// The length of a sample, in seconds.
@@ -262,10 +267,18 @@ impl Run<'_> {
         };
         leg.turn = flow + 1;
         leg.flows[flow].send(now);
+        let least = leg.flows[flow].least_or_first();
+        leg.ledger.near_mut().add(Near::class(least), PACKET);
         let number = leg.ledger.current().map_or(0, |epoch| epoch.number);
         if let Some(epoch) = leg.ledger.epoch_mut(number) {
             epoch.sent += PACKET;
             epoch.flows = flows as f64;
+        }
+        if leg.is_near(flow, number)
+            && let Some(epoch) = leg.ledger.epoch_mut(number)
+        {
+            epoch.near += PACKET;
+            epoch.farthest = epoch.farthest.max(least);
         }
         self.carry(now, index, (flow, number));
         true
@@ -306,7 +319,8 @@ impl Run<'_> {
 
     /// Has the receiver of a connection acknowledge what has come.
     fn acknowledge(&mut self, now: f64, index: usize, flow: usize) {
-        let back = self.link.comes_late(now + at(&self.scenario.rtt, now));
+        let trip = at(&self.scenario.rtt, now) + self.legs[index].flows[flow].farther;
+        let back = self.link.comes_late(now + trip);
         if !self.link.loses_acknowledgement(now) {
             let told = std::mem::take(&mut self.legs[index].flows[flow].untold);
             self.at(back, What::Acknowledged(index, flow, told));
@@ -358,7 +372,8 @@ impl Run<'_> {
         let before = leg.flows[flow].least();
         let queue = leg.flows[flow].acknowledged(now, last.1, queue);
         let own = leg.flows[flow].own(queue, &leg.delay);
-        let sent_in = leg.ledger.epoch_mut(last.0);
+        let is_near = leg.is_near(flow, last.0);
+        let sent_in = leg.ledger.epoch_mut(last.0).filter(|_| is_near);
         if sent_in.is_some_and(|epoch| epoch.is_empty) {
             leg.flows[flow].verify(rtt, slack);
         }
@@ -371,7 +386,8 @@ impl Run<'_> {
         }
         leg.heard = now;
         for (number, sent) in packets {
-            if let Some(epoch) = leg.ledger.epoch_mut(*number) {
+            let is_near = leg.is_near(flow, *number);
+            if let Some(epoch) = leg.ledger.epoch_mut(*number).filter(|_| is_near) {
                 epoch.acknowledge(now - own, PACKET, (queue - own, is_sure), now - sent);
                 epoch.revealed = epoch.revealed.max(revealed);
             }
@@ -386,8 +402,11 @@ impl Run<'_> {
     fn turn(&mut self, now: f64, index: usize) {
         let span = self.legs[index].ledger.turn(now);
         if index == 0 {
-            let limited = self.legs[index].ledger.controller().limited_by();
-            self.sample(now).limited.push(limited);
+            let controller = self.legs[index].ledger.controller();
+            let (limited, path_share) = (controller.limited_by(), controller.path_share());
+            let sample = self.sample(now);
+            sample.limited.push(limited);
+            sample.path_share = path_share;
         }
         self.at(now + span.length, What::Turn(index));
     }

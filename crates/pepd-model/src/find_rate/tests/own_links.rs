@@ -58,10 +58,18 @@ fn a_narrow_link_has_what_it_carries_and_the_others_the_rest(
     #[values(0.01, 0.05, 0.2)] rtt: f64,
 ) {
     // Before it has a cap half of what is sent is sent to it, and what it drops of that holds the start up.
-    let seen = shares(&narrow(rate, loss, others, rtt), settled(rtt) + 5.0);
-    assert!(seen.own > 0.88, "{seen:.3?}");
-    assert!(seen.dropped < 0.02, "{seen:.3?}");
-    assert!(seen.others > 0.97, "{seen:.3?}");
+    let mut own = 0.0;
+    for seed in 1..=3 {
+        let scenario = Scenario {
+            seed,
+            ..narrow(rate, loss, others, rtt)
+        };
+        let seen = shares(&scenario, settled(rtt) + 5.0);
+        own += seen.own / 3.0;
+        assert!(seen.dropped < 0.02, "{seen:.3?}");
+        assert!(seen.others > 0.97, "{seen:.3?}");
+    }
+    assert!(own > 0.88, "{own:.3} of its link");
 }
 
 /// Until it has its cap half of what is sent is sent to it, and what is dropped or waits there looks as if the leg were full: that

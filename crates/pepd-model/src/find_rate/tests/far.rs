@@ -1,0 +1,56 @@
+//! Connections whose hosts are near and far behind the leg.
+
+use rstest::rstest;
+
+use super::super::Controller;
+use super::super::simulation::{Sample, Scenario, run};
+use super::{Seen, mbit, settled, usual};
+
+/// Ten connections, so many of them farther by so many seconds.
+fn mixed(rate: f64, rtt: f64, (far, farther): (usize, f64)) -> Scenario {
+    Scenario {
+        rate: vec![(0.0, mbit(rate))],
+        legs: vec![10],
+        farther: vec![farther; far],
+        finds_own_links: true,
+        ..usual(rtt)
+    }
+}
+
+/// What comes late is not lost, and the link is full without a queue: as one of the near ones, where these send a good part.
+#[rstest]
+fn who_is_far_is_not_lost(
+    #[values(
+        (20.0, 0.04, (5, 0.12), 0.06),
+        (20.0, 0.04, (1, 0.56), 0.06),
+        (20.0, 0.04, (9, 0.56), 0.6),
+        (20.0, 0.01, (5, 0.3), 0.04),
+        (100.0, 0.02, (5, 0.2), 0.04),
+        (4.0, 0.04, (5, 0.12), 0.2)
+    )]
+    (rate, rtt, far, most): (f64, f64, (usize, f64), f64),
+    #[values(0.0, 0.1)] loss: f64,
+    #[values(f64::INFINITY, 10.0)] lives: f64,
+    #[values(0.0, 0.04)] delayed: f64,
+) {
+    let scenario = Scenario {
+        loss: [loss; 2],
+        lives,
+        delayed,
+        ..mixed(rate, rtt, far)
+    };
+    let samples = run(&scenario, || Controller::new(f64::INFINITY));
+    let seen = Seen::of(&samples, settled(rtt + far.1));
+    assert!(seen.share > 0.97, "{:.3} of the link", seen.share);
+    assert!(seen.queue < most, "a queue of {:.3} s", seen.queue);
+    assert!(
+        seen.longest_below_half < 1.0,
+        "{:.1} s",
+        seen.longest_below_half
+    );
+    let has_turn = |sample: &&Sample| !sample.limited.is_empty();
+    let last = samples.iter().rev().filter(has_turn).take(100);
+    let lost: Vec<f64> = last.map(|sample| 1.0 - sample.path_share).collect();
+    let lost = lost.iter().sum::<f64>() / lost.len() as f64;
+    assert!((lost - loss).abs() < 0.04, "{lost:.3} lost");
+}
