@@ -41,8 +41,8 @@ const PACKETS: f64 = 2.0;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Emptying {
     stage: Stage,
-    /// Since when there is enough to send, and nobody whose least round trip is sure, in seconds.
-    unsure: Option<f64>,
+    /// For how long there was enough to send, and nobody whose least round trip is sure, in seconds.
+    unsure: f64,
     /// For how many times as long that may be.
     patience: f64,
     /// When the epoch ended that was finished last, in seconds.
@@ -70,7 +70,7 @@ impl Default for Emptying {
     fn default() -> Self {
         Self {
             stage: Stage::None,
-            unsure: None,
+            unsure: 0.0,
             patience: 1.0,
             busy: 0.0,
         }
@@ -80,13 +80,16 @@ impl Default for Emptying {
 impl Emptying {
     /// Takes whether an epoch speaks for sure, or its connections had less to send than they were let.
     fn watch(&mut self, seen: &Seen<'_>) {
-        let Seen { epoch, now, .. } = *seen;
+        let epoch = seen.epoch;
         let was_idle = epoch.began > self.busy + IDLE;
         self.busy = epoch.ended;
-        if epoch.is_sure || seen.is_limited || was_idle {
-            self.unsure = None;
+        if epoch.is_sure || was_idle {
+            self.unsure = 0.0;
+        } else if seen.is_limited {
+            // Where connections end and begin some epochs have less to send, and the queue is not empty for that.
+            self.unsure = (self.unsure - epoch.length()).max(0.0);
         } else {
-            self.unsure.get_or_insert(now);
+            self.unsure += epoch.length();
         }
     }
 }
@@ -162,7 +165,7 @@ impl Controller {
     pub(super) fn empty(&mut self, now: f64, queue: f64) -> Option<f64> {
         let [seconds, trips] = UNSURE;
         let long = seconds.max(trips * self.rtt()) * self.emptying.patience;
-        let is_unsure = self.emptying.unsure.is_some_and(|it| now - it > long);
+        let is_unsure = self.emptying.unsure > long;
         let is_possible = self.trial.is_none() && !self.shallow.is_one && queue > 0.0;
         match self.emptying.stage {
             Stage::None if is_unsure && is_possible => {
