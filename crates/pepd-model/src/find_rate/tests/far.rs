@@ -52,5 +52,6 @@ fn who_is_far_is_not_lost(
     let last = samples.iter().rev().filter(has_turn).take(100);
     let lost: Vec<f64> = last.map(|sample| 1.0 - sample.path_share).collect();
     let lost = lost.iter().sum::<f64>() / lost.len() as f64;
-    assert!((lost - loss).abs() < 0.04, "{lost:.3} lost");
+    // What is acknowledged late, since an acknowledgement was lost, counts in part.
+    assert!((lost - loss).abs() < 0.06, "{lost:.3} lost");
 }
