@@ -1,6 +1,10 @@
 //! What was counted of the packets that were sent at one rate.
 
-use super::Span;
+use super::{PACKET, Span};
+
+/// By so much more than it is let a leg sends without meaning to, and so many bytes, since packets are whole.
+const MEANT: f64 = 1.05;
+const WHOLE: f64 = 2.0 * PACKET;
 
 /// A span of time at one rate, and what has become of what was sent in it. Each packet belongs to the
 /// epoch in which it was *sent*, whenever its acknowledgement comes: so what arrived is an exact share of
@@ -81,6 +85,22 @@ impl Epoch {
     /// Returns how many of the bytes that were sent have arrived, if of the others as many have.
     pub(super) fn arrived(&self) -> f64 {
         self.sent * self.share()
+    }
+
+    /// Returns what was sent beyond the rate in those of some that have ended, in bytes a second: the kernel does not pace the
+    /// first packets of a connection (`tcp_update_skb_after_send`, net/ipv4/tcp_output.c), and where many begin that is a
+    /// good part of what the link carries.
+    pub(super) fn unasked(epochs: &[Self]) -> f64 {
+        let [mut beyond, mut seconds] = [-WHOLE, 0.0];
+        for epoch in epochs.iter().filter(|epoch| epoch.ended.is_finite()) {
+            beyond += epoch.sent - MEANT * epoch.rate * epoch.length();
+            seconds += epoch.length();
+        }
+        if seconds > 0.0 {
+            (beyond / seconds).max(0.0)
+        } else {
+            0.0
+        }
     }
 
     /// Counts what was acknowledged at a time, `queue` seconds later than at the best, `rtt` seconds after

@@ -92,6 +92,9 @@ impl Known {
     }
 }
 
+/// So much of what is wanted is let, however much is sent without that.
+const LET: f64 = 0.4;
+
 /// Finds a leg's rate.
 #[derive(Clone, Debug)]
 pub struct Controller {
@@ -409,8 +412,14 @@ impl Controller {
             factor = factor.min(most);
         }
         let least = LEAST.min(self.ceiling);
+        let rate = self.capacity * factor;
+        let rate = match self.trial {
+            // What it asks is sent.
+            Some(_) => rate,
+            None => (rate - Epoch::unasked(waiting)).max(LET * rate),
+        };
         Span {
-            rate: (self.capacity * factor).clamp(least, self.ceiling),
+            rate: rate.clamp(least, self.ceiling),
             length,
             is_empty: self.is_empty(),
         }
