@@ -92,8 +92,12 @@ impl Epoch {
     /// good part of what the link carries.
     pub(super) fn unasked(epochs: &[Self]) -> f64 {
         let [mut beyond, mut seconds] = [-WHOLE, 0.0];
+        let mut before = 0.0_f64;
         for epoch in epochs.iter().filter(|epoch| epoch.ended.is_finite()) {
-            beyond += epoch.sent - MEANT * epoch.rate * epoch.length();
+            // For how long a connection waits was decided at its last packet, by the rate of then.
+            let rate = epoch.rate.max(before);
+            before = epoch.rate;
+            beyond += epoch.sent - MEANT * rate * epoch.length();
             seconds += epoch.length();
         }
         if seconds > 0.0 {
