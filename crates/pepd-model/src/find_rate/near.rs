@@ -6,8 +6,8 @@ const UNIT: f64 = 1024e-6;
 /// So many of them are: those of the last class are half a minute and longer.
 pub const CLASSES: usize = 16;
 
-/// Half of what is sent is enough to learn from, and the nearer half tells of it sooner. As long as the near ones send such
-/// parts of it they stay who they are.
+/// So much of what is sent is enough to learn from. As long as the near ones send at least the first of these parts of it, and
+/// nearer ones not the second, they stay who they are.
 const ENOUGH: f64 = 0.4;
 const STILL_ENOUGH: [f64; 2] = [0.3, 0.45];
 
@@ -21,9 +21,9 @@ const KEPT: f64 = 0.95;
 const FEW: f64 = 32.0 * super::PACKET;
 
 /// The near connections of a leg: those by whose acknowledgements the rate is found. Round trips of a leg's connections
-/// differ, as their hosts are near and far behind it. What was sent is known to have arrived, or not, once the
-/// farthest has answered; until then too much may be sent for long, and none of it would be known of any sooner if the leg waited for
-/// all. What those send that have the lesser half of what is sent says as much of the leg.
+/// differ, as their hosts are near and far behind it. What was sent is known to have arrived, or not, once the farthest has
+/// answered: if the leg waited for all, too much could be sent for as long as that takes. What the nearer ones send says as much
+/// of the leg, and sooner.
 #[derive(Clone, Debug)]
 pub struct Near {
     /// What was sent lately by connections of each class, in bytes.
@@ -80,7 +80,7 @@ impl Near {
     /// under way.
     pub(super) fn turn(&mut self, number: u64, open: u64) {
         let all = self.sent.iter().sum::<f64>();
-        let class = self.median(all);
+        let class = self.nearest(all);
         let within = |most: f64| {
             let classes = (0..CLASSES).take_while(|class| end(*class) <= most);
             classes
@@ -101,14 +101,14 @@ impl Near {
         }
     }
 
-    /// Returns the class up to which half of it was sent.
-    fn median(&self, all: f64) -> usize {
+    /// Returns the class up to which enough of it was sent.
+    fn nearest(&self, all: f64) -> usize {
         let mut sum = 0.0;
-        let is_half = |sent: &f64| {
+        let is_enough = |sent: &f64| {
             sum += sent;
             sum >= ENOUGH * all
         };
-        self.sent.iter().position(is_half).unwrap_or(CLASSES - 1)
+        self.sent.iter().position(is_enough).unwrap_or(CLASSES - 1)
     }
 }
 
