@@ -84,9 +84,15 @@ INLINE u64 most_ahead(u64 rate)
 	s64 connections = READ(sending);
 	u64 each = connections > 0 ? connections * PACKET * SECOND / LEFT_EACH : 0;
 
-	if (left < each)
-		left = each < rate / LEFT_MOST ? each : rate / LEFT_MOST;
-	return rate - left;
+	// Many that go ahead have no less than those few that share.
+	s64 sharing = READ(backlogged);
+	s64 all = sharing + READ(ahead);
+	u64 fair = sharing > 0 && all > sharing ? rate * sharing / all : rate;
+	u64 most = fair < rate / LEFT_MOST ? fair : rate / LEFT_MOST;
+
+	if (each > most)
+		each = most;
+	return rate - (left < each ? each : left);
 }
 
 // How fast those that share the rate make good what they owe, in bytes a second.
