@@ -82,10 +82,9 @@ impl Near {
         let all = self.sent.iter().sum::<f64>();
         let class = self.nearest(all);
         let within = |most: f64| {
-            let classes = (0..CLASSES).take_while(|class| end(*class) <= most);
-            classes
-                .filter_map(|class| self.sent.get(class))
-                .sum::<f64>()
+            let classes = self.sent.iter().enumerate();
+            let near = classes.take_while(|(class, _)| end(*class) <= most);
+            near.map(|(_, sent)| sent).sum::<f64>()
         };
         let [least, enough] = STILL_ENOUGH;
         let is_too_few = within(self.most) < least * all;

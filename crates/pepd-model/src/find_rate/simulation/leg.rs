@@ -1,7 +1,7 @@
 //! A leg: a controller, and the connections that share its rate.
 
 use super::super::own_path::LegDelay;
-use super::super::{Ledger, OwnPath};
+use super::super::{Epoch, Ledger, OwnPath};
 use super::Scenario;
 use super::flow::Flow;
 use super::link::{OwnLink, at};
@@ -52,9 +52,10 @@ impl Leg {
         self.ledger.current().map_or(1.0, |epoch| epoch.rate)
     }
 
-    /// Whether a connection's acknowledgements of what it sent in an epoch are waited for.
-    pub(super) fn is_near(&self, flow: usize, number: u64) -> bool {
-        self.flows[flow].least_or_first() <= self.ledger.near().most(number)
+    /// Returns the epoch of a number, if it is open and a connection's acknowledgements of what it sent in it are waited for.
+    pub(super) fn asked(&mut self, flow: usize, number: u64) -> Option<&mut Epoch> {
+        let is_near = self.flows[flow].least_or_first() <= self.ledger.near().most(number);
+        self.ledger.epoch_mut(number).filter(|_| is_near)
     }
 
     /// The queueing delay that there is, in seconds; none where nothing was heard for as long as it takes to empty it.
