@@ -207,7 +207,9 @@ INLINE void book_sent(struct flow *flow, u64 bytes)
 		return;
 	struct counts *counts = counts_of(looked);
 	__sync_fetch_and_add(&counts->sent, bytes);
-	counted.by_class[class_of(flow->least_rtt) % CLASSES] += bytes;
+	// Not of who has none yet, as after a SYN that was lost: it would be the nearest.
+	if (flow->least_rtt)
+		counted.by_class[class_of(flow->least_rtt) % CLASSES] += bytes;
 	if (!is_near(flow, looked)) {
 		__sync_fetch_and_add(&counts->far, bytes);
 		return;
@@ -396,6 +398,20 @@ INLINE u64 book_arrived(struct flow *flow, u64 sent, u64 now, u64 bytes)
 	return number;
 }
 
+// A receiver waits so long for a second packet before it acknowledges one, in µs (TCP_DELACK_MIN, include/net/tcp.h). Who
+// sends more slowly sends two together: else each round trip would be longer by that, and look like a queue.
+#define DELAYED 40000ULL
+
+// Returns whether it is not known which transmission an acknowledgement is of: after a retransmission timeout that was too early,
+// as in a queue that has become long, it is the one before, and the time since the last one is much less than a round trip.
+INLINE u32 is_ambiguous(struct tcp_sock *tp, struct flow *flow)
+{
+	// What was under way by then ends there (net/ipv4/tcp_input.c, tcp_enter_loss).
+	if (flow->has_timed_out && (s32)(tp->snd_una - tp->high_seq) >= 0)
+		flow->has_timed_out = 0;
+	return flow->has_timed_out;
+}
+
 // Counts what was acknowledged since the connection was last looked at, in the epochs in which it was
 // sent: of the last packet the time is known, and the others went before that, as fast as they were let,
 // but not before what was acknowledged earlier. Returns whether that told a round trip.
@@ -410,21 +426,24 @@ INLINE u32 book_delivered(struct tcp_sock *tp, struct flow *flow, u64 pacing)
 		return 0;
 	u64 rtt = tp->rack.rtt_us;
 	u64 least = flow->least_rtt;
-	u64 delay = sent != earlier ? delay_of(tp, flow, rtt) : 0;
+	u32 is_told = sent != earlier && !is_ambiguous(tp, flow);
+	u64 delay = is_told ? delay_of(tp, flow, rtt) : 0;
 	u64 own = own_delay(flow, delay);
 	// It would have come then without a link of its own.
 	u64 now = tp->tcp_mstamp - own;
-	u64 half = packets / 2;
+	u64 each = flow->size * SECOND / (pacing ? pacing : 1);
+	// Who has a packet so seldom has sent two together.
+	u64 half = each > DELAYED && packets == 2 ? 0 : packets / 2;
 	if (half) {
-		u64 time = half * flow->size * SECOND / (pacing ? pacing : 1);
+		u64 time = half * each;
 		u64 most = sent > earlier ? (sent - earlier) / 2 : 0;
 		book_arrived(flow, sent - (time < most ? time : most), now, half * flow->size);
 	}
 	u64 number = book_arrived(flow, sent, now, (packets - half) * flow->size);
 	wake_up();
-	if (sent == earlier)
-		return 0;
 	flow->acknowledged = sent;
+	if (!is_told)
+		return 0;
 	if (!is_asked(flow, number))
 		return 1;
 	if (is_empty(number) && rtt <= flow->least_rtt + READ(order.slack))

@@ -40,7 +40,9 @@ struct flow {
 	// tcp_sock.delivered when it was last looked at.
 	u32 delivered;
 	// Bytes of a usual IP packet of it.
-	u32 size;
+	u32 size : 31;
+	// Whether what was under way at its last retransmission timeout is not acknowledged yet.
+	u32 has_timed_out : 1;
 	// The least round trip, in µs; 0 before the first.
 	u32 least_rtt;
 	// What is known of its own path behind the leg (see own_path.h). The most that it is to be sent at, in

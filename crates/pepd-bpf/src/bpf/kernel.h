@@ -98,6 +98,7 @@ struct tcp_sock {
 	u32 snd_cwnd_clamp;
 	u32 snd_ssthresh;
 	u32 prior_cwnd;
+	u32 high_seq;
 	u32 packets_out;
 	u32 srtt_us;
 	u32 mss_cache;

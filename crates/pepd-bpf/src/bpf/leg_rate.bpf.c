@@ -93,6 +93,7 @@ void leg_rate_init(u64 *arguments)
 	flow->is_little = 1;
 	flow->credited = tp->tcp_mstamp;
 	flow->stalled = 0;
+	flow->has_timed_out = 0;
 	// Its own end is in SYN_SENT, or past that (net/ipv4/tcp_input.c, tcp_init_transfer).
 	flow->is_accepted = sk->__sk_common.skc_state == TCP_SYN_RECV;
 	flow->is_sure = 0;
@@ -141,14 +142,25 @@ void leg_rate_cong_control(u64 *arguments)
 	open_window(tp, payload);
 }
 
+// BPF_FUNC_get_prandom_u32.
+static u32 (*const random)(void) = (void *)7;
+
 // Before each transmission (net/ipv4/tcp_output.c, tcp_tso_segs).
 SECTION("struct_ops/min_tso_segs")
 u32 leg_rate_min_tso_segs(u64 *arguments)
 {
 	struct sock *sk = (struct sock *)arguments[0];
 
-	pace(sk, (struct tcp_sock *)sk);
-	return 1;
+	struct tcp_sock *tp = (struct tcp_sock *)sk;
+
+	pace(sk, tp);
+	u64 rate = sk->sk_pacing_rate;
+	if (!READ(order.rate) || rate * DELAYED / SECOND >= tp->mss_cache)
+		return 1;
+	// It waits after that for half as long to half as long again as its share would have it: many that began together would
+	// send together again and again.
+	sk->sk_pacing_rate = rate * 256 / (128 + random() % 256) + 1;
+	return 2;
 }
 
 SECTION("struct_ops/cwnd_event")
@@ -160,6 +172,7 @@ void leg_rate_cwnd_event(u64 *arguments)
 	// A retransmission timeout: until something is acknowledged again it hardly sends.
 	if (event == KERNEL_VALUE(enum tcp_ca_event, CA_EVENT_LOSS)) {
 		flow->stalled = 1;
+		flow->has_timed_out = 1;
 		count(flow, NONE);
 	}
 }

@@ -8,7 +8,7 @@ pub(super) struct Elasticity {
     deviation: f64,
     count: f64,
     /// The last two epochs that were taken: the number of the second one, and the rates carried and sent.
-    last: Option<(u64, f64, f64)>,
+    last: Option<(u64, [f64; 2], f64)>,
 }
 
 impl Elasticity {
@@ -18,8 +18,8 @@ impl Elasticity {
     const MEMORY: f64 = 5.0;
 
     /// Takes two epochs at one rate with a queue all the time: the number of the second one, and the rates
-    /// carried and sent.
-    pub(super) fn compare(&mut self, number: u64, carried: f64, sent: f64) {
+    /// carried, as they are seen in two ways, and sent. What only one of them sees was seen wrong.
+    pub(super) fn compare(&mut self, number: u64, carried: [f64; 2], sent: f64) {
         if self.last.is_some_and(|last| last.0 + 1 == number) {
             return;
         }
@@ -28,10 +28,11 @@ impl Elasticity {
             return;
         };
         let apart = (sent / rate).ln();
-        if apart.abs() <= Self::APART || before <= 0.0 || carried <= 0.0 {
+        if apart.abs() <= Self::APART || before.iter().chain(&carried).any(|it| *it <= 0.0) {
             return;
         }
-        let value = (carried / before).ln() / apart;
+        let [one, other] = [0, 1].map(|of| (carried[of] / before[of]).ln() / apart);
+        let value = one.min(other);
         self.count = (self.count + 1.0).min(Self::MEMORY);
         let error = value.clamp(-1.0, 2.0) - self.mean;
         self.mean += error / self.count;

@@ -108,13 +108,15 @@ impl Ledger {
     /// last packets would have been.
     fn finished(&self, now: f64) -> Option<Epoch> {
         let first = *self.epochs.front()?;
-        let is_later = self.epochs.iter().skip(1).any(|it| it.delivered > 0.0);
         // Of a connection with a queue of its own nothing may have been acknowledged yet.
-        let longest = match self.controller.is_short(&first) {
+        let longest = match self.controller.is_short(&first) || first.near <= 0.0 {
             true => first.longest_rtt.max(self.longest),
             false => first.longest_rtt,
         };
-        let longest = longest.max(first.farthest + first.last_queue);
+        let longest = longest.max(first.farthest + first.last_queue + self.controller.late(&first));
+        // Nor is anything waited for where nobody who is near has sent something.
+        let tells = |it: &Epoch| it.delivered > 0.0 || it.near <= 0.0 && now >= it.ended + longest;
+        let is_later = first.near <= 0.0 || self.epochs.iter().skip(1).any(tells);
         let is_over = is_later && now >= first.ended + longest;
         (is_over || self.epochs.len() >= OPEN).then_some(first)
     }

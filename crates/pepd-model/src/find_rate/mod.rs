@@ -30,3 +30,7 @@ pub use self::own_path::{Heard, LegDelay, OwnPath};
 
 /// The bytes of a full IP packet, by which what is few is counted.
 pub const PACKET: f64 = 1500.0;
+
+/// For how long a receiver waits for a second packet before it acknowledges one, in seconds (`TCP_DELACK_MIN`,
+/// include/net/tcp.h).
+const DELAYED: f64 = 0.04;

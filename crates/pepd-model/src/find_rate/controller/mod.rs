@@ -1,16 +1,18 @@
 //! The controller.
 
 mod emptying;
+mod known;
 mod limits;
 mod room;
 mod seen;
 mod start;
 mod trial;
+mod under_way;
 
 use std::collections::VecDeque;
-use std::ops::RangeInclusive;
 
 use self::emptying::Emptying;
+pub use self::known::Known;
 pub use self::limits::LimitedBy;
 use self::limits::Told;
 use self::room::{KEPT, Shallow};
@@ -56,6 +58,9 @@ const OFF: f64 = 0.5;
 /// nobody was sure is emptied.
 const PULSE: f64 = 0.2;
 
+/// In an epoch that is no longer, in seconds; in longer ones it is less, down to half of it, and not so often.
+const PULSE_LENGTH: f64 = 0.03;
+
 /// What a link carries has changed at once, if it is off by more than such a part of it.
 const FAR: f64 = 0.2;
 
@@ -69,28 +74,6 @@ const LATELY: f64 = 10.0;
 /// No queue is longer than a round trip is beyond the least one of so many seconds (the kernel's memory is as long,
 /// net.ipv4.tcp_min_rtt_wlen).
 const LONG_AGO: f64 = 300.0;
-
-/// What was known of a leg before, as by a process that has ended.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Known {
-    /// What its link carried, in bytes a second.
-    pub capacity: f64,
-    /// The least round trip, in seconds.
-    pub rtt: f64,
-}
-
-impl Known {
-    /// Of what was known so much is sent at first (RFC 9959, section 3.2: half).
-    const PART: f64 = 0.5;
-    /// The round trip with which it may be the same path still, as parts of the known one (RFC 9959, section 4.2).
-    const SAME_PATH: RangeInclusive<f64> = 0.5..=10.0;
-
-    /// Returns what to begin with where this is the round trip, in bytes a second.
-    fn first(self, rtt: f64) -> Option<f64> {
-        let is_same = Self::SAME_PATH.contains(&(rtt / self.rtt));
-        is_same.then_some(Self::PART * self.capacity)
-    }
-}
 
 /// So much of what is wanted is let, however much is sent without that.
 const LET: f64 = 0.4;
@@ -337,7 +320,8 @@ impl Controller {
         let Some(carried) = carried.filter(|_| !seen.is_limited) else {
             return;
         };
-        if let Some(sent) = seen.sent {
+        if let Some((sent, answered)) = seen.sent.zip(seen.answered) {
+            let carried = [carried, answered];
             self.elasticity.compare(epoch.number, carried, sent);
         }
         let off = carried - self.capacity;
@@ -380,16 +364,12 @@ impl Controller {
             };
         }
         // What will be there once it is seen what is under way: so nothing is done about it twice.
-        let added = waiting.iter().map(|epoch| {
-            let length = epoch.ended.min(now) - epoch.began;
-            epoch.sent / self.capacity - length
-        });
-        let queue = (self.queue + added.sum::<f64>()).max(0.0);
+        let queue = (self.queue + self.under_way(now, waiting)).max(0.0);
         let mut factor = self.factor(now, queue, length);
         let emptied = self.empty(now, queue);
         match self.pulse {
             Pulse::None if now >= self.next_pulse => {
-                self.next_pulse = now + (10.0 * length).max(2.0 * self.rtt()).max(1.0);
+                self.next_pulse = now + (20.0 * length).max(2.0 * self.rtt()).max(1.0);
                 if self.trial.is_none() && !self.shallow.is_one && queue > 0.0 && emptied.is_none()
                 {
                     self.pulse = Pulse::Up(PULSE_EPOCHS);
@@ -400,10 +380,12 @@ impl Controller {
             Pulse::None | Pulse::Down(1) => self.pulse = Pulse::None,
             Pulse::Down(left) => self.pulse = Pulse::Down(left - 1),
         }
+        // The longer an epoch is, the longer the queue that comes of it.
+        let pulse = (PULSE * PULSE_LENGTH / length).clamp(PULSE / 2.0, PULSE);
         match self.pulse {
             Pulse::None => {}
-            Pulse::Up(_) => factor = self.steady * (1.0 + PULSE),
-            Pulse::Down(_) => factor = self.steady * (1.0 - PULSE),
+            Pulse::Up(_) => factor = self.steady * (1.0 + pulse),
+            Pulse::Down(_) => factor = self.steady * (1.0 - pulse),
         }
         if self.pulse == Pulse::None {
             self.steady = factor.min(1.0);

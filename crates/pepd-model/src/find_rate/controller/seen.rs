@@ -2,11 +2,29 @@
 
 use super::super::elasticity::Elasticity;
 use super::super::ledger::FORGOTTEN;
-use super::super::{Epoch, PACKET};
+use super::super::{DELAYED, Epoch, PACKET};
 use super::Controller;
 
 /// The packets of each connection in an epoch with which the last delays of it are not those of who is late.
 const DENSE: f64 = 2.0;
+
+/// Such a part of what the link is taken to carry it surely does, where each connection sends little.
+const SURELY: f64 = 0.85;
+
+/// Less than such a part of what the link is taken to carry does not try it.
+const TRIED: f64 = 0.5;
+
+/// What the link carried from the middle of an epoch to that of the next one.
+#[derive(Clone, Copy, Debug)]
+struct Carried {
+    /// The first of the two.
+    last: Epoch,
+    /// The seconds in between.
+    passed: f64,
+    /// In bytes a second, where that is plain; and by the times of the acknowledgements alone.
+    rate: Option<f64>,
+    answered: f64,
+}
 
 /// What a finished epoch says.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +35,10 @@ pub(super) struct Seen<'e> {
     pub(super) carried: Option<f64>,
     /// The same of the epoch before.
     pub(super) carried_before: Option<f64>,
-    /// What was sent for that, in bytes a second, if it was always the same.
+    /// The same as `carried`, by the times of the acknowledgements alone.
+    pub(super) answered: Option<f64>,
+    /// What was to be sent for that, in bytes a second, if it was always the same. What is sent varies with what is acknowledged,
+    /// where a connection has a packet or two in an epoch.
     pub(super) sent: Option<f64>,
     /// By how much less than usual was let through.
     pub(super) short: f64,
@@ -49,26 +70,23 @@ impl Controller {
         } else {
             epoch.sent
         };
-        let last = self.last.replace((*epoch, through));
-        let last = last.filter(|(last, _)| last.number + 1 == epoch.number);
-        let passed = last.map_or(0.0, |(last, _)| epoch.acknowledged - last.acknowledged);
-        let last = last.filter(|_| passed > 0.0);
-        // Where much was lost or told late the middle of what arrived is not that of what was sent.
-        let passed = passed.max(length / 4.0);
-        // From the middle of the one to the middle of the other.
-        let carried = last.map(|(_, before)| (before + through) / 2.0 / passed);
+        let is_dense = Self::is_dense(epoch);
+        let both = self.carried_by(epoch, through, is_dense);
+        let carried = both.and_then(|it| it.rate);
         let carried_before = std::mem::replace(&mut self.carried, carried);
-        // Who has sent little, as after a timeout, has not tried what arrives.
+        // Who has sent little, as after a timeout, has not tried what arrives; nor has what is little tried what is carried.
         let is_limited = epoch.sent < 0.85 * epoch.rate * length;
-        if let Some((last, _)) = last.filter(|_| !is_limited) {
+        let is_much = epoch.sent > TRIED * self.capacity * length;
+        if let Some(both) = both.filter(|_| is_much && !is_limited) {
             // Whatever is taken for usual, not less than six in ten arrive.
-            let arrived = (last.arrived() + epoch.arrived()) / 2.0 / usual.max(0.6);
-            self.arrive(epoch.acknowledged, arrived / passed);
+            let arrived = (both.last.arrived() + epoch.arrived()) / 2.0 / usual.max(0.6);
+            self.arrive(epoch.acknowledged, arrived / both.passed);
         }
         let sent = (epoch.sent / length, length);
-        let longer = self
-            .standing
-            .watch(queue, sent, self.capacity, (2.0 * target, self.rtt()));
+        // Of many it is not known so well what is carried.
+        let surely = if is_dense { 1.0 } else { SURELY } * self.capacity;
+        let bounds = (2.0 * target, self.rtt());
+        let longer = self.standing.watch(queue, sent, surely, bounds);
         if let Some(before) = longer {
             self.capacity = self.capacity.max(before);
             self.elasticity = Elasticity::default();
@@ -80,22 +98,21 @@ impl Controller {
         let may_be_shallow = self.trial.is_some() || self.shallow.is_one;
         let least = if may_be_shallow { target } else { target / 2.0 };
         let risen = epoch.last_queue - epoch.first_queue;
-        // Of connections that send little some are acknowledged late, and these are the last ones.
-        let is_dense = epoch.sent >= DENSE * PACKET * self.flows;
         Some(Seen {
             epoch,
             now,
             carried,
             carried_before,
-            sent: last
-                .map(|(last, _)| (last.sent / last.length(), epoch.sent / length))
+            answered: both.map(|it| it.answered),
+            sent: both
+                .map(|both| (both.last.rate, epoch.rate))
                 .filter(|(last, this)| (last / this).ln().abs() < 0.07)
                 .map(|(last, this)| (last + this) / 2.0),
             short,
             is_limited,
             is_queued: queue > least,
             is_surely_queued: queue > target,
-            is_rising: is_dense && risen > target.max(0.25 * length) && queue > 0.0,
+            is_rising: is_dense && !is_limited && risen > target.max(0.25 * length) && queue > 0.0,
         })
     }
 
@@ -105,6 +122,57 @@ impl Controller {
         let queue = self.standing.queue(epoch.least_queue);
         let floor = self.floor.get().unwrap_or_default();
         queue.min((epoch.least_rtt - floor).max(0.0))
+    }
+
+    /// Returns what the link carried since the epoch before, of which and of this one so much has gone through it, in bytes.
+    fn carried_by(&mut self, epoch: &Epoch, through: f64, is_dense: bool) -> Option<Carried> {
+        let (last, before) = self.last.replace((*epoch, through))?;
+        let answered = epoch.acknowledged - last.acknowledged;
+        let passed = if is_dense || self.starting {
+            answered
+        } else {
+            self.passed(epoch) - self.passed(&last)
+        };
+        if last.number + 1 != epoch.number || passed <= 0.0 {
+            return None;
+        }
+        let through = (before + through) / 2.0;
+        // Where much was lost or told late the middle of what arrived is not that of what was sent.
+        let least = epoch.length() / 4.0;
+        let rate = through / passed.max(least);
+        let is_plain = passed >= least || rate > self.capacity;
+        Some(Carried {
+            last,
+            passed: passed.max(least),
+            rate: is_plain.then_some(rate),
+            answered: through / answered.max(least),
+        })
+    }
+
+    /// Returns when the middle of an epoch was through the queue, in seconds, by how long that was: where some acknowledgements
+    /// come late the mean of their times says it less well.
+    fn passed(&self, epoch: &Epoch) -> f64 {
+        // The least is that of its beginning or its end.
+        let change = (epoch.sent / self.capacity - epoch.length()).abs();
+        let floor = self.floor.get().unwrap_or_default();
+        let queue = epoch.least_queue.min((epoch.least_rtt - floor).max(0.0));
+        (epoch.began + epoch.ended + change) / 2.0 + queue
+    }
+
+    /// Returns for how long after a round trip something of an epoch may still be acknowledged, in seconds: where each connection
+    /// sends little some receivers wait for a second packet.
+    pub(in crate::find_rate) fn late(&self, epoch: &Epoch) -> f64 {
+        if Self::is_dense(epoch) || self.starting {
+            0.0
+        } else {
+            DELAYED
+        }
+    }
+
+    /// Returns whether each connection has sent some packets in an epoch. Of those that send little some are acknowledged late, and
+    /// these are the last ones.
+    fn is_dense(epoch: &Epoch) -> bool {
+        epoch.sent >= DENSE * PACKET * epoch.flows.max(1.0)
     }
 
     fn arrive(&mut self, now: f64, rate: f64) {

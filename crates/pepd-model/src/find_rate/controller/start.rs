@@ -9,6 +9,10 @@ use super::{Controller, LEAST};
 /// What is sent meanwhile where an answer is overdue at the start, of what was sent before.
 const HELD_BACK: f64 = 0.1;
 
+/// For how long a connection waits at the start, at most, in seconds, unless an answer is overdue for as long. That is decided when
+/// it sends: many that are held back would wait on for long after it is known what is carried.
+const LONGEST_WAIT: f64 = 0.5;
+
 /// What is sent at the start, until it is sure, once a queue was seen: of the rate at which it was. Whatever is
 /// under way then was sent at more, and makes it longer yet.
 const BEYOND: f64 = 0.5;
@@ -98,14 +102,20 @@ impl Controller {
     /// What to send at while nothing has been found yet.
     pub(super) fn plan_start(&self, now: f64, waiting: &[Epoch]) -> f64 {
         // What was sent is acknowledged when a round trip has passed, or there is a queue.
-        let due = |it: &Epoch| now - 1.5 * self.rtt().max(it.farthest) - self.length();
-        let is_due = |it: &&Epoch| it.ended < due(it) && it.near > 8.0 * PACKET;
-        let waits = waiting.iter().filter(is_due).any(|it| it.share() < 0.3);
+        let is_silent = |it: &&Epoch| it.near > 8.0 * PACKET && it.share() < 0.3;
+        let silent = || waiting.iter().filter(is_silent);
+        let overdue = |it: &Epoch, rtt: f64| now - it.ended - 1.5 * rtt - self.length();
         let mut rate = self.capacity;
-        if waits {
+        if silent().any(|it| overdue(it, self.rtt().max(it.farthest)) > 0.0) {
             rate *= HELD_BACK;
         } else if let Some(beyond) = self.first_queued(waiting) {
             rate = rate.min(BEYOND * beyond);
+        }
+        // Who began in a queue only seems far.
+        let floor = self.floor.get().unwrap_or_default();
+        if !silent().any(|it| overdue(it, floor) > LONGEST_WAIT) {
+            let flows = waiting.iter().map(|it| it.flows).fold(0.0, f64::max);
+            rate = rate.max((flows * PACKET / LONGEST_WAIT).min(self.capacity));
         }
         rate.max(LEAST.min(self.ceiling))
     }

@@ -26,6 +26,8 @@ pub(super) struct Flow {
     /// The packets of which it was told nothing yet because acknowledgements were lost: epoch, and when they
     /// were sent.
     pub(super) untold: Vec<(u64, f64)>,
+    /// The epoch in which it has sent what is not booked yet.
+    pub(super) unbooked: Option<u64>,
     /// What it has to send, in bytes.
     wanted: f64,
     /// When the last packet was sent.
@@ -58,6 +60,7 @@ impl Flow {
             least: f64::INFINITY,
             first: rtt,
             untold: Vec::new(),
+            unbooked: None,
             wanted: 0.0,
             sent: 0.0,
             timer: f64::INFINITY,

@@ -1,7 +1,7 @@
 //! A leg: a controller, and the connections that share its rate.
 
 use super::super::own_path::LegDelay;
-use super::super::{Epoch, Ledger, OwnPath};
+use super::super::{Epoch, Ledger, Near, OwnPath, PACKET};
 use super::Scenario;
 use super::flow::Flow;
 use super::link::{OwnLink, at};
@@ -19,6 +19,8 @@ pub(super) struct Leg {
     pub(super) heard: f64,
     pub(super) last_send: f64,
     pub(super) turn: usize,
+    /// Whether the next packet is the second of two of a connection.
+    pub(super) is_second: bool,
 }
 
 impl Leg {
@@ -44,6 +46,7 @@ impl Leg {
             heard: 0.0,
             last_send: 0.0,
             turn: 0,
+            is_second: false,
         }
     }
 
@@ -56,6 +59,24 @@ impl Leg {
     pub(super) fn asked(&mut self, flow: usize, number: u64) -> Option<&mut Epoch> {
         let is_near = self.flows[flow].least_or_first() <= self.ledger.near().most(number);
         self.ledger.epoch_mut(number).filter(|_| is_near)
+    }
+
+    /// Books what a connection, one of so many, has sent since it was looked at last: as the program in the kernel, it is looked at
+    /// before each transmission, and at each acknowledgement.
+    pub(super) fn book(&mut self, flow: usize, flows: usize) {
+        let Some(number) = self.flows[flow].unbooked.take() else {
+            return;
+        };
+        let least = self.flows[flow].least_or_first();
+        self.ledger.near_mut().add(Near::class(least), PACKET);
+        if let Some(epoch) = self.ledger.epoch_mut(number) {
+            epoch.sent += PACKET;
+            epoch.flows = flows as f64;
+        }
+        if let Some(epoch) = self.asked(flow, number) {
+            epoch.near += PACKET;
+            epoch.farthest = epoch.farthest.max(least);
+        }
     }
 
     /// The queueing delay that there is, in seconds; none where nothing was heard for as long as it takes to empty it.

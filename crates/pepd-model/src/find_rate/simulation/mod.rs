@@ -10,7 +10,7 @@ use self::cubic::Cubic;
 use self::leg::Leg;
 use self::link::{Link, at};
 pub use self::scenario::{Scenario, Steps};
-use super::{Controller, Heard, Ledger, LimitedBy, Near, PACKET};
+use super::{Controller, DELAYED, Heard, Ledger, LimitedBy, PACKET};
 use crate::events::Events;
 
 /// What was seen in a tenth of a second.
@@ -186,19 +186,14 @@ impl Run<'_> {
         let Some(flow) = chosen else {
             return false;
         };
-        leg.turn = flow + 1;
+        // Who is slower than its receiver waits sends two at a time (crates/pepd-bpf/src/bpf/leg_rate.bpf.c).
+        let is_slow = leg.rate() / (flows as f64) < PACKET / DELAYED;
+        leg.is_second = is_slow && !leg.is_second;
+        leg.turn = if leg.is_second { flow } else { flow + 1 };
         leg.flows[flow].send(now);
-        let least = leg.flows[flow].least_or_first();
-        leg.ledger.near_mut().add(Near::class(least), PACKET);
         let number = leg.ledger.current().map_or(0, |epoch| epoch.number);
-        if let Some(epoch) = leg.ledger.epoch_mut(number) {
-            epoch.sent += PACKET;
-            epoch.flows = flows as f64;
-        }
-        if let Some(epoch) = leg.asked(flow, number) {
-            epoch.near += PACKET;
-            epoch.farthest = epoch.farthest.max(least);
-        }
+        leg.book(flow, flows);
+        leg.flows[flow].unbooked = Some(number);
         self.carry(now, index, (flow, number));
         true
     }
@@ -285,6 +280,8 @@ impl Run<'_> {
         let leg = &mut self.legs[index];
         let Some(last) = packets.last() else { return };
         let rtt = now - last.1;
+        let flows = active(&self.scenario.active, now).min(leg.flows.len());
+        leg.book(flow, flows);
         // The first round trip of a connection has the leg's queue in it.
         let queue = leg.queue(now);
         let slack = leg.ledger.controller().slack();

@@ -81,7 +81,7 @@ fn a_policer(
     assert!(share >= 0.9, "{share:.3} of the link");
 }
 
-/// Two legs of two boxes have at worst 40 and 60 in 100 of a link of 20 Mbit/s. (Of 40 Mbit/s one may have
+/// Two legs of two boxes have at worst 40 and 60 in 100 of a link of 20 Mbit/s, in the mean of three. (Of 40 Mbit/s one may have
 /// no more than 30.)
 #[rstest]
 fn two_on_a_link(
@@ -89,16 +89,20 @@ fn two_on_a_link(
     #[values(0.0, 0.1)] loss: f64,
     #[values(1, 4)] flows: usize,
 ) {
-    let scenario = Scenario {
-        rate: vec![(0.0, mbit(20.0))],
-        loss: [loss; 2],
-        legs: vec![flows; 2],
-        seconds: 120.0,
-        ..usual(rtt)
+    let smaller = |seed| {
+        let scenario = Scenario {
+            rate: vec![(0.0, mbit(20.0))],
+            loss: [loss; 2],
+            legs: vec![flows; 2],
+            seconds: 120.0,
+            seed,
+            ..usual(rtt)
+        };
+        let samples = run(&scenario, || Controller::new(f64::INFINITY));
+        let tail = &samples[index(20.0)..];
+        let of = |leg: usize| tail.iter().map(|it| it.carried[leg]).sum::<f64>();
+        of(0).min(of(1)) / (of(0) + of(1))
     };
-    let samples = run(&scenario, || Controller::new(f64::INFINITY));
-    let tail = &samples[index(20.0)..];
-    let of = |leg: usize| tail.iter().map(|it| it.carried[leg]).sum::<f64>();
-    let part = of(0) / (of(0) + of(1));
-    assert!((0.4..=0.6).contains(&part), "{part:.3}");
+    let part = (1..=3).map(smaller).sum::<f64>() / 3.0;
+    assert!(part >= 0.4, "{part:.3}");
 }

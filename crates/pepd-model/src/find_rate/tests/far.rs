@@ -55,3 +55,26 @@ fn who_is_far_is_not_lost(
     // What is acknowledged late, since an acknowledgement was lost, counts in part.
     assert!((lost - loss).abs() < 0.06, "{lost:.3} lost");
 }
+
+/// Where the near ones end as soon as it is known who they are, those that are left are asked.
+#[rstest]
+fn the_near_ones_end(#[values(0.0, 0.1)] loss: f64, #[values(0.1, 0.5)] farther: f64) {
+    let stuck = |tenths: &u32| {
+        let scenario = Scenario {
+            rate: vec![(0.0, mbit(20.0))],
+            loss: [loss; 2],
+            legs: vec![7],
+            farther: vec![farther; 3],
+            active: vec![(0.0, 7.0), (f64::from(*tenths) / 10.0, 3.0)],
+            seconds: 12.0 + 12.0 * farther,
+            ..usual(0.05)
+        };
+        let samples = run(&scenario, || Controller::new(f64::INFINITY));
+        Seen::of(&samples, 2.0 + 12.0 * farther).share < 0.9
+    };
+    let stuck: Vec<u32> = (1..30).filter(stuck).collect();
+    assert!(
+        stuck.is_empty(),
+        "stuck after these tenths of a second: {stuck:?}"
+    );
+}

@@ -7,6 +7,7 @@ mod drops;
 mod far;
 mod known;
 mod limits;
+mod many;
 mod others;
 mod own_links;
 
