@@ -139,7 +139,7 @@ fn the_legs_that_are_used_have_a_line_each() {
     let screen = drawn(&mut app, 80, 24);
     let radio = screen.lines().find(|line| line.contains("radio")).unwrap();
     assert!(
-        radio.contains("21.2 ms idle 25.8 ms busy  link full"),
+        radio.contains("21.2 ms idle 25.8 ms busy  the link"),
         "{screen}"
     );
     let Update::Figures(mut figures) = figures(3, None) else {

@@ -96,10 +96,10 @@ pub fn link(state: LinkReport) -> &'static str {
 /// Names what limits a rate that is found.
 pub fn rate_limit(limit: RateLimit) -> &'static str {
     match limit {
-        RateLimit::Looking => "looking",
-        RateLimit::Applications => "applications",
-        RateLimit::Ceiling => "its ceiling",
-        RateLimit::Link => "link full",
+        RateLimit::Looking => "nothing yet",
+        RateLimit::Applications => "less to send",
+        RateLimit::Ceiling => "its rate",
+        RateLimit::Link => "the link",
         RateLimit::Others => "others, too",
         RateLimit::Drops => "drops",
     }

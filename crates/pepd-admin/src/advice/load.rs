@@ -62,11 +62,11 @@ pub(super) fn finding(
     let given = facts.and_then(|facts| facts.rate);
     let is_alone = most >= ALONE * carried;
     let help = match (control, given) {
-        (Some("find-rate"), _) => {
-            "find-rate keeps its own queue short, so it is others' that wait there: fair queueing at the narrow \
-             place would help, which no key here does"
-                .to_owned()
-        }
+        (Some("find-rate"), _) => format!(
+            "find-rate keeps the queue short of connections that live for long enough to know of it: where they \
+             are short and many, set [leg.{name}] rate = \"{below}\", just below what it carries; else it is others' that \
+             wait there, which no key here helps"
+        ),
         (Some("fixed-rate"), _) => format!(
             "its rate is more than its narrow place has room for: set [leg.{name}] rate = \"{below}\", just below \
              what it carries, or congestion = \"find-rate\""

@@ -379,7 +379,11 @@ fn a_queue_of_the_legs_own_making_is_to_be_kept_short() {
         control: "find-rate",
         ..fixed.clone()
     };
-    assert!(sentence(&found).contains("others' that wait there"));
+    let text = sentence(&found);
+    assert!(
+        text.contains("short and many, set [leg.") && text.contains("others' that wait there"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -236,17 +236,20 @@ fn congestion(field: Field<'_>) -> Result<Congestion, Problem> {
         "htcp",
     ];
     let text = field.text("the name of a congestion control in quotes", "\"cubic\"")?;
-    for own in [
+    let own = [
         Congestion::FixedRate,
         Congestion::FindRate,
         Congestion::Auto,
-    ] {
-        if text == own.as_str() {
-            return Ok(own);
-        }
+    ];
+    // The kernel's names are written with underscores, and none of them is one of these.
+    let is_meant = |own: &Congestion| text.replace('_', "-") == own.as_str();
+    let meant = own.into_iter().find(is_meant);
+    if let Some(own) = meant.clone().filter(|own| text == own.as_str()) {
+        return Ok(own);
     }
     let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
-    if (1..=bounds::CONGESTION).contains(&text.len()) && text.chars().all(legal) {
+    let is_legal = (1..=bounds::CONGESTION).contains(&text.len()) && text.chars().all(legal);
+    if is_legal && meant.is_none() {
         return Ok(Congestion::Kernel(text.to_owned()));
     }
     let help = match nearest(&text.to_ascii_lowercase(), KNOWN) {

@@ -115,6 +115,7 @@ fn neighbors(#[context] case: Context, #[case] more: &str) {
     "[leg.lan]\ncongestion = \"BBR\"\n[leg.wan]\ncongestion = \"a name of many words\"\n"
 )]
 #[case::fixed_rate_without_rate("[leg.lan]\nbuffer = \"8MiB\"\ncongestion = \"fixed-rate\"\n")]
+#[case::find_rate_misspelt("[leg.lan]\ncongestion = \"find_rate\"\n")]
 #[case::fixed_rate_misspelt("[leg.lan]\ncongestion = \"Fixed_Rate\"\nrate = \"5Mbit\"\n")]
 #[case::link_of_two(
     "[leg.lan]\nlink = { interface = \"eth0\", peer = \"hb-i\" }\n[leg.wan]\nlink = {}\n"
