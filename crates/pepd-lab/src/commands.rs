@@ -72,6 +72,10 @@ pub fn run(args: &cli::Run) -> Result<()> {
     // Where one measurement has failed the others are worth a look.
     if !names.is_empty() {
         show(&names, &args.output, &results)?;
+    } else if ran.is_ok() {
+        let message = "nothing is left to measure: no variant's name contains what `--variant` says, or no place of \
+                       the axis is one that `--at` says; without them all are run, and named";
+        return Err(Failure::usage(message.to_owned()).into());
     }
     ran
 }

@@ -113,6 +113,22 @@ fn without_tun_nothing_is_run_natively() -> Result<()> {
     Ok(())
 }
 
+/// Where the choice leaves nothing that is an error, and not a success without a word.
+#[test]
+fn nothing_to_measure_is_a_usage_error() -> Result<()> {
+    require!(root, device("/dev/net/tun"), program("ip"), program("nft"));
+    for choice in ["--variant=nobody", "--at=99"] {
+        let folder = tempfile::tempdir()?;
+        let mut command = Command::new(LAB);
+        command.args(["run", "jain-ott-fig4", "--native", "--quick", choice]);
+        command.arg("--folder").arg(folder.path());
+        let Finished { status, stderr, .. } = run(&mut command, LIMIT)?;
+        assert_eq!(status.code(), Some(64), "{stderr}");
+        assert!(stderr.contains("nothing is left to measure"), "{stderr}");
+    }
+    Ok(())
+}
+
 /// One point of one experiment on this kernel: every part works together. What it measures is
 /// the machine's affair.
 #[test]
