@@ -118,7 +118,6 @@ pub const IN_VIRTUAL_TIME_LONG: &[&str] = &[
     "handshake::times::many Family__V4",
     "relay::advised::more_is_carried",
     "relay::find_rate::a_long_path",
-    "relay::find_rate::a_lost_syn",
     "relay::find_rate::little case_1",
     "relay::find_rate::what_was_found",
     "relay::interactive:: Family__V6",
