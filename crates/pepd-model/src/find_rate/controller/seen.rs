@@ -120,8 +120,13 @@ impl Controller {
     /// have been too much.
     fn queue_of(&mut self, epoch: &Epoch) -> f64 {
         let queue = self.standing.queue(epoch.least_queue);
+        queue.min(self.beyond_floor(epoch))
+    }
+
+    /// Returns by how much the shortest round trip of an epoch is longer than the least for long, in seconds: no queue is longer.
+    fn beyond_floor(&self, epoch: &Epoch) -> f64 {
         let floor = self.floor.get().unwrap_or_default();
-        queue.min((epoch.least_rtt - floor).max(0.0))
+        (epoch.least_rtt - floor).max(0.0)
     }
 
     /// Returns what the link carried since the epoch before, of which and of this one so much has gone through it, in bytes.
@@ -154,8 +159,7 @@ impl Controller {
     fn passed(&self, epoch: &Epoch) -> f64 {
         // The least is that of its beginning or its end.
         let change = (epoch.sent / self.capacity - epoch.length()).abs();
-        let floor = self.floor.get().unwrap_or_default();
-        let queue = epoch.least_queue.min((epoch.least_rtt - floor).max(0.0));
+        let queue = epoch.least_queue.min(self.beyond_floor(epoch));
         (epoch.began + epoch.ended + change) / 2.0 + queue
     }
 
