@@ -217,7 +217,7 @@ impl Work {
         }
         let queue = self.ledger.controller().queue();
         let mut heard = None;
-        for epoch in self.ledger.open_mut() {
+        for epoch in self.ledger.counted_mut() {
             let place = place(epoch.number);
             let (Some(counts), Some(before)) = (counts.get(place), self.before.get(place)) else {
                 continue;

@@ -56,10 +56,9 @@ struct flow {
 	u32 look_least;
 	// By how much its round trips are longer than the least, at the least in the current round, in µs.
 	u32 least_delay;
-	// How long the queue was at first and at the last look, and by how much the path has become longer, in µs.
+	// How long the queue was at first and at the last look, in µs.
 	u32 first_queue;
 	u32 last_queue;
-	u32 longer;
 	// What arrived while there was one, in bytes of IP packets a second.
 	u32 carries;
 	// What it is counted as: see `enum turn`.

@@ -65,7 +65,6 @@ INLINE void begin_own_path(struct tcp_sock *tp, struct flow *flow)
 	flow->first_queue = 0;
 	flow->last_queue = 0;
 	flow->carries = 0;
-	flow->longer = 0;
 	flow->well = 0;
 	flow->queued = 0;
 	flow->is_known = 0;
@@ -81,7 +80,8 @@ INLINE void has_queue(struct flow *flow, const struct look *look, u64 queue)
 	flow->well = 0;
 	if (flow->queued == EMPTIED && 10 * queue > 7ULL * flow->first_queue) {
 		// It does not become shorter: the path has become longer.
-		flow->longer += queue;
+		flow->least_rtt += queue;
+		flow->is_sure = 0;
 		flow->queued = 0;
 		set_cap(flow, 0);
 		return;
@@ -156,11 +156,8 @@ INLINE void look_at_path(struct sock *sk, struct tcp_sock *tp, struct flow *flow
 		.carries = packets * flow->size * SECOND / passed,
 		.share = shared(flow, leg_rate(sk, tp->tcp_mstamp)),
 	};
-	u64 least = flow->look_least;
-	if (least != MOST && is_driven(tp, flow, &look)) {
-		if (flow->longer > least)
-			flow->longer = least;
-		u64 queue = less(least, flow->longer);
+	u64 queue = flow->look_least;
+	if (queue != MOST && is_driven(tp, flow, &look)) {
 		if (queue > LONG && LONG_PART * queue > flow->least_rtt)
 			has_queue(flow, &look, queue);
 		else

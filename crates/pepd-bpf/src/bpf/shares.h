@@ -41,8 +41,8 @@ static u64 period_began;
 #define DEBT_BYTES 6000ULL
 #define SETTLED 1000ULL
 // Those that go ahead leave this part of the rate to the others; or a packet of each connection in such a time, in µs, if that
-// is more, up to the second part and to what is their fair part. For how long a connection waits after a packet is decided when it is sent: with many, each
-// of which then had hardly anything, the link would be empty for long after who went ahead has gone.
+// is more, up to the second part and to what is their fair part. For how long a connection waits after a packet is decided when it
+// is sent: with many, each of which then had hardly anything, the link would be empty for long after who went ahead has gone.
 #define LEFT 8
 #define LEFT_MOST 2
 #define LEFT_EACH 50000ULL

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 /// The least of what was seen lately.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Least {
     /// For how long it is remembered, in seconds.
     memory: f64,

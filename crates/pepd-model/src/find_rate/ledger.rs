@@ -12,6 +12,9 @@ pub const OPEN: usize = 64;
 /// come together.
 const NOTHING: f64 = 8.0 * PACKET;
 
+/// So much of what was sent in an epoch is not answered late by chance.
+const LATE: f64 = 0.25;
+
 /// What is left of the longest round trip with each epoch that has shorter ones.
 pub(super) const FORGOTTEN: f64 = 0.9;
 
@@ -20,11 +23,24 @@ pub(super) const FORGOTTEN: f64 = 0.9;
 pub struct Ledger {
     controller: Controller,
     epochs: VecDeque<Epoch>,
+    finished: VecDeque<Finished>,
+    /// For how long after its end an epoch is waited for at least, in seconds: answers have come as late.
+    patience: f64,
     /// The longest round trip of those that were finished last, in seconds.
     longest: f64,
     /// The number of the next epoch.
     next: u64,
     near: Near,
+}
+
+/// An epoch that was finished lately: what comes of it later is counted still.
+#[derive(Clone, Debug)]
+struct Finished {
+    epoch: Epoch,
+    /// What of it was acknowledged by then, in bytes.
+    delivered: f64,
+    /// What was known before.
+    before: Controller,
 }
 
 impl Ledger {
@@ -33,6 +49,8 @@ impl Ledger {
         Self {
             controller,
             epochs: VecDeque::new(),
+            finished: VecDeque::new(),
+            patience: 0.0,
             longest: 0.0,
             next: first,
             near: Near::new(),
@@ -69,16 +87,17 @@ impl Ledger {
         self.epochs.iter()
     }
 
-    /// Returns them to be written.
-    pub fn open_mut(&mut self) -> impl ExactSizeIterator<Item = &mut Epoch> {
-        self.epochs.iter_mut()
+    /// Returns them to be written, and before them those that were finished last: what comes of these later is counted, too.
+    pub fn counted_mut(&mut self) -> impl Iterator<Item = &mut Epoch> {
+        let finished = self.finished.iter_mut().map(|it| &mut it.epoch);
+        finished.chain(&mut self.epochs)
     }
 
-    /// Returns the open epoch of a number; none if it is finished, or has not begun.
+    /// Returns that of a number; none if it is too old, or has not begun.
     pub fn epoch_mut(&mut self, number: u64) -> Option<&mut Epoch> {
-        let first = self.epochs.front()?.number;
+        let first = self.counted_mut().next()?.number;
         let place = usize::try_from(number.checked_sub(first)?).ok()?;
-        self.epochs.get_mut(place)
+        self.counted_mut().nth(place)
     }
 
     /// Ends the current epoch at a time in seconds, gives the controller what is finished, and begins the
@@ -87,14 +106,28 @@ impl Ledger {
         if let Some(epoch) = self.epochs.back_mut() {
             epoch.ended = now;
         }
-        while let Some(first) = self.finished(now) {
+        self.look_back();
+        while let Some(first) = self.next_finished(now) {
+            let before = self.controller.clone();
             if self.is_cut() {
                 self.controller.skip(now);
             } else {
                 self.controller.finish(now, &first);
             }
             self.longest = first.longest_rtt.max(FORGOTTEN * self.longest);
+            self.patience = match first.longest_rtt < self.patience {
+                true => FORGOTTEN * self.patience,
+                false => self.patience,
+            };
             self.epochs.pop_front();
+            self.finished.push_back(Finished {
+                epoch: first,
+                delivered: first.delivered,
+                before,
+            });
+        }
+        while self.finished.len() + self.epochs.len() >= OPEN && !self.finished.is_empty() {
+            self.finished.pop_front();
         }
         let open = self.epochs.front().map_or(self.next, |first| first.number);
         self.near.turn(self.next, open);
@@ -104,9 +137,30 @@ impl Ledger {
         span
     }
 
+    /// Takes what has come of epochs that were taken for finished. Where that is much they were not, since some paths have become
+    /// longer: what was concluded since is forgotten, and they are waited for.
+    fn look_back(&mut self) {
+        let come = |it: &Finished| it.epoch.delivered - it.delivered;
+        let is_late = |it: &&Finished| come(it) > (LATE * it.epoch.near).max(NOTHING);
+        let late = self.finished.iter().filter(is_late);
+        let longest = late.map(|it| it.epoch.longest_rtt).fold(0.0, f64::max);
+        let first = self.finished.iter().position(|it| is_late(&it));
+        let Some(first) = first.filter(|_| longest > self.patience) else {
+            return;
+        };
+        self.patience = longest;
+        let open = self.finished.split_off(first);
+        if let Some(first) = open.front() {
+            self.controller.go_back(&first.before);
+        }
+        let mut epochs: VecDeque<Epoch> = open.into_iter().map(|it| it.epoch).collect();
+        epochs.append(&mut self.epochs);
+        self.epochs = epochs;
+    }
+
     /// Returns the first epoch if it is finished: something that was sent later is acknowledged, and its own
     /// last packets would have been.
-    fn finished(&self, now: f64) -> Option<Epoch> {
+    fn next_finished(&self, now: f64) -> Option<Epoch> {
         let first = *self.epochs.front()?;
         // Of a connection with a queue of its own nothing may have been acknowledged yet.
         let longest = match self.controller.is_short(&first) || first.near <= 0.0 {
@@ -114,6 +168,7 @@ impl Ledger {
             false => first.longest_rtt,
         };
         let longest = longest.max(first.farthest + first.last_queue + self.controller.late(&first));
+        let longest = longest.max(self.patience);
         // Nor is anything waited for where nobody who is near has sent something.
         let tells = |it: &Epoch| it.delivered > 0.0 || it.near <= 0.0 && now >= it.ended + longest;
         let is_later = first.near <= 0.0 || self.epochs.iter().skip(1).any(tells);

@@ -64,13 +64,11 @@ pub struct OwnPath {
     /// The looks in a row without a queue, while there is a cap, and with one.
     well: u32,
     queued: u32,
-    /// How long the queue was at first and at the last look, in seconds, and by how much the path has become
-    /// longer.
+    /// How long the queue was at first and at the last look, in seconds.
     first: f64,
     last: f64,
     /// What arrived while there was one, in bytes a second.
     carries: f64,
-    shift: f64,
 }
 
 /// An acknowledgement, and what is known of the leg then.
@@ -104,7 +102,6 @@ impl OwnPath {
             first: 0.0,
             last: 0.0,
             carries: 0.0,
-            shift: 0.0,
         }
     }
 
@@ -125,8 +122,9 @@ impl OwnPath {
         self.sent += bytes;
     }
 
-    /// Takes an acknowledgement at a time in seconds, and compares its delay with those of the leg's others.
-    pub fn acknowledged(&mut self, now: f64, heard: &Heard, leg: &mut LegDelay) {
+    /// Takes an acknowledgement at a time in seconds, and compares its delay with those of the leg's others; gives by how much its
+    /// path turns out to have become longer, in seconds.
+    pub fn acknowledged(&mut self, now: f64, heard: &Heard, leg: &mut LegDelay) -> f64 {
         let Heard { rtt, share, .. } = *heard;
         self.delivered += heard.bytes;
         self.count += 1;
@@ -136,15 +134,14 @@ impl OwnPath {
         let [seconds, trips] = LOOK;
         let passed = now - self.began;
         if passed < seconds.max(trips * rtt) || self.count < ACKNOWLEDGED {
-            return;
+            return 0.0;
         }
+        let mut longer = 0.0;
         let most = self.cap.map_or(share, |cap| cap.min(share));
         if self.least.is_finite() && self.sent >= DRIVEN * most * passed {
-            self.shift = self.shift.min(self.least);
-            let queue = self.least - self.shift;
             let [least, part] = LONG;
-            if queue > least.max(part * rtt) {
-                self.has_queue(queue, passed, share);
+            if self.least > least.max(part * rtt) {
+                longer = self.has_queue(self.least, passed, share);
             } else {
                 self.has_none(share);
             }
@@ -155,6 +152,7 @@ impl OwnPath {
         self.delivered = 0.0;
         self.count = 0;
         self.least = f64::INFINITY;
+        longer
     }
 
     /// Compares a delay with those of the leg's others in the same round.
@@ -172,13 +170,12 @@ impl OwnPath {
         self.delay = self.delay.min(delay);
     }
 
-    fn has_queue(&mut self, queue: f64, passed: f64, share: f64) {
+    fn has_queue(&mut self, queue: f64, passed: f64, share: f64) -> f64 {
         let is_again = self.queued > 0;
         self.well = 0;
         if self.queued == EMPTIED && queue > 0.7 * self.first {
-            self.shift += queue;
             self.forget();
-            return;
+            return queue;
         }
         if !is_again || self.queued == EMPTIED {
             self.first = queue;
@@ -192,10 +189,11 @@ impl OwnPath {
         let cap = match self.cap {
             None => part * self.carries,
             // It is being emptied.
-            Some(_) if is_again && queue < SHORTER * last => return,
+            Some(_) if is_again && queue < SHORTER * last => return 0.0,
             Some(cap) => part * cap,
         };
         self.cap = Some(cap.max(LEAST_SHARE * share));
+        0.0
     }
 
     fn has_none(&mut self, share: f64) {

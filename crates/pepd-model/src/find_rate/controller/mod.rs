@@ -306,6 +306,16 @@ impl Controller {
         }
     }
 
+    /// Goes back to what was known before, but for what was heard since.
+    pub(super) fn go_back(&mut self, before: &Self) {
+        *self = Self {
+            ceiling: self.ceiling,
+            least_rtt: std::mem::take(&mut self.least_rtt),
+            floor: std::mem::take(&mut self.floor),
+            ..before.clone()
+        };
+    }
+
     /// With a queue all the time the link has carried what it can.
     fn with_queue(&mut self, seen: Seen<'_>) {
         let Seen { epoch, carried, .. } = seen;

@@ -86,6 +86,12 @@ impl Flow {
         }
     }
 
+    /// Takes that its path has become longer, by so many seconds.
+    pub(super) fn becomes_longer(&mut self, seconds: f64) {
+        self.least += seconds;
+        self.is_sure &= seconds <= 0.0;
+    }
+
     /// Returns the least round trip, in seconds; infinite before the first.
     pub(super) fn least(&self) -> f64 {
         self.least

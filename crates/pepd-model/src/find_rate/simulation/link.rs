@@ -132,7 +132,7 @@ impl<'s> Link<'s> {
     }
 
     /// When an acknowledgement is taken that comes at a time.
-    pub(super) fn comes_late(&mut self, now: f64) -> f64 {
+    pub(super) fn takes_late(&mut self, now: f64) -> f64 {
         let (share, most) = self.scenario.late;
         if share > 0.0 && self.random.random::<f64>() < share {
             let until = now + most * self.random.random::<f64>();

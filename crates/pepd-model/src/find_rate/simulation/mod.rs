@@ -47,7 +47,8 @@ enum What {
     Send(usize),
     /// Its epoch is over.
     Turn(usize),
-    /// An acknowledgement of these packets of the leg's (connection, epoch, sent at).
+    /// An acknowledgement of these packets of the leg's (connection, epoch, sent at) comes, and is taken.
+    Comes(usize, usize, Vec<(u64, f64)>),
     Acknowledged(usize, usize, Vec<(u64, f64)>),
     /// The receiver of a leg's connection has waited for long enough for another packet since so many had come.
     Waited(usize, usize, u64),
@@ -131,6 +132,10 @@ impl Run<'_> {
         match what {
             What::Send(leg) => self.send(now, leg),
             What::Turn(leg) => self.turn(now, leg),
+            What::Comes(leg, flow, packets) => {
+                let taken = self.link.takes_late(now);
+                self.at(taken, What::Acknowledged(leg, flow, packets));
+            }
             What::Acknowledged(leg, flow, packets) => self.acknowledged(now, leg, flow, &packets),
             What::Waited(leg, flow, came) => {
                 if self.legs[leg].flows[flow].waits_since(came) {
@@ -233,11 +238,15 @@ impl Run<'_> {
 
     /// Has the receiver of a connection acknowledge what has come.
     fn acknowledge(&mut self, now: f64, index: usize, flow: usize) {
-        let trip = at(&self.scenario.rtt, now) + self.legs[index].flows[flow].farther;
-        let back = self.link.comes_late(now + trip);
+        let farther = self.legs[index].flows[flow].farther;
+        let moved = match farther > 0.0 && !self.scenario.moves.is_empty() {
+            true => at(&self.scenario.moves, now),
+            false => 0.0,
+        };
+        let trip = at(&self.scenario.rtt, now) + farther + moved;
         if !self.link.loses_acknowledgement(now) {
             let told = std::mem::take(&mut self.legs[index].flows[flow].untold);
-            self.at(back, What::Acknowledged(index, flow, told));
+            self.at(now + trip, What::Comes(index, flow, told));
         }
     }
 
@@ -269,7 +278,8 @@ impl Run<'_> {
             share: rate / flows.min(leg.flows.len()) as f64,
         };
         if let Some(path) = &mut leg.flows[flow].own_path {
-            path.acknowledged(now, &heard, &mut leg.delay);
+            let longer = path.acknowledged(now, &heard, &mut leg.delay);
+            leg.flows[flow].becomes_longer(longer);
         }
         let capped = leg.flows.iter().filter(|flow| flow.is_capped()).count();
         leg.ledger.controller_mut().keeps(now, capped as u64);

@@ -39,6 +39,8 @@ pub struct Scenario {
     pub finds_own_links: bool,
     /// By how much the round trips of the first connections of each leg are longer, in seconds.
     pub farther: Vec<f64>,
+    /// By how much more theirs are from a time on, in seconds: their paths behind the leg become longer.
+    pub moves: Steps,
     /// What each connection has to send, in bytes a second; without bounds if infinite.
     pub demand: f64,
     /// How many of each controller's connections have something to send, from a time on; all if there is no
@@ -71,6 +73,7 @@ impl Default for Scenario {
             own_links: Vec::new(),
             finds_own_links: false,
             farther: Vec::new(),
+            moves: Vec::new(),
             demand: f64::INFINITY,
             active: Vec::new(),
             lives: f64::INFINITY,

@@ -3,7 +3,7 @@
 use rstest::rstest;
 
 use super::super::Controller;
-use super::super::simulation::{Sample, Scenario, run};
+use super::super::simulation::{Sample, Scenario, index, run};
 use super::{Seen, mbit, settled, usual};
 
 /// Ten connections, so many of them farther by so many seconds.
@@ -77,4 +77,37 @@ fn the_near_ones_end(#[values(0.0, 0.1)] loss: f64, #[values(0.1, 0.5)] farther:
         stuck.is_empty(),
         "stuck after these tenths of a second: {stuck:?}"
     );
+}
+
+/// Where the paths of most become longer at once, as when a site is reached another way, their answers come after what was waited
+/// for: that is seen, and undone.
+#[rstest]
+fn paths_that_become_longer_are_no_losses(
+    #[values((9, 0.5, 0.6), (9, 0.001, 0.3), (5, 0.01, 0.3), (5, 0.12, 0.2))] (far, farther, more): (
+        usize,
+        f64,
+        f64,
+    ),
+    #[values(0.0, 0.02)] loss: f64,
+    #[values(f64::INFINITY, 10.0)] lives: f64,
+) {
+    let mut shares = [0.0; 2];
+    for seed in 1..=3 {
+        let scenario = Scenario {
+            loss: [loss; 2],
+            moves: vec![(0.0, 0.0), (20.0, more)],
+            delayed: 0.04,
+            lives,
+            seed,
+            ..mixed(20.0, 0.04, (far, farther))
+        };
+        let samples = run(&scenario, || Controller::new(f64::INFINITY));
+        for (share, span) in shares.iter_mut().zip([20.0..30.0, 30.0..60.0]) {
+            let span = &samples[index(span.start)..index(span.end)];
+            *share += Seen::of(span, 0.0).share / 3.0;
+        }
+    }
+    let [at_first, later] = shares;
+    assert!(at_first > 0.45, "{at_first:.3} of the link at first");
+    assert!(later > 0.85, "{later:.3} of the link later");
 }
