@@ -379,6 +379,7 @@ impl View for StatusView {
             LegSecondFacts {
                 capacity: configured.capacity(leg, path),
                 path,
+                least_rtt: self.finders.least_rtt(leg),
                 was_gone: self.links.was_gone(leg),
             }
         };

@@ -296,6 +296,7 @@ impl Work {
             loss: 1.0 - controller.path_share(),
             queue: controller.queue().max(0.0),
             rtt: controller.least_rtt(),
+            least_rtt: controller.least_rtt_for_long(),
             limit: limit(controller.limited_by()),
             capped: self.capped,
         };

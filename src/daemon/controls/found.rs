@@ -20,6 +20,8 @@ pub struct Found {
     pub queue: f64,
     /// The least round trip lately, in seconds; none before the first.
     pub rtt: Option<f64>,
+    /// The same of the last five minutes of use.
+    pub least_rtt: Option<f64>,
     /// What limits the rate.
     pub limit: RateLimit,
     /// The connections that are kept to what their own path carries.

@@ -292,6 +292,12 @@ impl Finders {
         self.0.iter().map(rate).collect()
     }
 
+    /// Gives the least round trip of a leg in the last five minutes of use, in seconds; none of a leg whose rate is not found.
+    pub fn least_rtt(&self, leg: &str) -> Option<f64> {
+        let (_, finder) = self.0.iter().find(|(name, _)| name == leg)?;
+        finder.found().0.least_rtt
+    }
+
     /// Ends a second of a leg, and gives what its path was like in it; none while it is not used, and of a
     /// leg whose rate is not found.
     pub fn end_second(&self, leg: &str) -> Option<PathPoint> {

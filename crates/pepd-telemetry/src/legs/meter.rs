@@ -37,6 +37,10 @@ pub struct LegSecondFacts {
     pub capacity: Option<f64>,
     /// What was known of its path; none without `congestion = "find-rate"`, and while it is not used.
     pub path: Option<PathPoint>,
+    /// The least round trip that any of its connections has had lately, in seconds; none where nobody but the kernel knows. What the
+    /// kernel has for a socket (`tcpi_min_rtt`) may be less than any: what it sends again while the pace has the next packet wait
+    /// is stamped with the time until which that waits (net/ipv4/tcp_output.c, `__tcp_transmit_skb`).
+    pub least_rtt: Option<f64>,
     /// Whether its link was gone for some of it, or a moment before: what was sent and how long that took say
     /// nothing of the leg then.
     pub was_gone: bool,
@@ -78,6 +82,16 @@ struct Running {
     rtts: Vec<(f64, f64)>,
     least: Option<f64>,
     is_backlogged: bool,
+}
+
+impl Running {
+    /// Takes no round trip for shorter than that, in seconds.
+    fn bound(&mut self, least: f64) {
+        self.least = self.least.map(|it| it.max(least));
+        for (rtt, added) in &mut self.rtts {
+            *added = added.min((*rtt - least).max(0.0));
+        }
+    }
 }
 
 /// Half a minute.
@@ -140,7 +154,8 @@ impl LegMeter {
         let mut state = self.lock();
         let span = now.saturating_duration_since(state.ended);
         state.ended = now;
-        let running = std::mem::take(&mut state.running);
+        let mut running = std::mem::take(&mut state.running);
+        running.bound(facts.least_rtt.unwrap_or_default());
         let seconds = span.as_secs_f64().max(0.001);
         let sent = 8.0 * float(running.sent) / seconds;
         let is_full = facts.capacity.is_some_and(|most| sent > BUSY * most);

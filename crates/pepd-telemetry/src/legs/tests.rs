@@ -250,7 +250,7 @@ fn a_second_is_a_point_if_something_was_sent_or_the_path_is_in_use() {
     let facts = LegSecondFacts {
         capacity: Some(9e6),
         path: Some(path),
-        was_gone: false,
+        ..LegSecondFacts::default()
     };
     leg.second(&[], facts);
     let history = leg.legs.history("radio", HistoryStep::Second, 0.0).unwrap();
@@ -263,4 +263,20 @@ fn a_second_is_a_point_if_something_was_sent_or_the_path_is_in_use() {
     );
     assert_eq!((points[1].sent, points[1].path), (0.0, Some(path)));
     assert_eq!(leg.legs.history("other", HistoryStep::Second, 0.0), None);
+}
+
+/// The kernel's least round trip may be less than any was.
+#[test]
+fn no_round_trip_is_shorter_than_the_least_that_is_known() {
+    let mut leg = Leg::new();
+    let facts = LegSecondFacts {
+        capacity: Some(1e6),
+        least_rtt: Some(0.028),
+        ..LegSecondFacts::default()
+    };
+    leg.second(&[look(0, 0.03, 5000), look(0, 0.025, 5000)], facts);
+    let state = leg.state();
+    assert_eq!(state.least_rtt, Some(0.028));
+    let added = state.loaded_rtt.unwrap().added;
+    assert!(added < 0.0021, "{added}");
 }

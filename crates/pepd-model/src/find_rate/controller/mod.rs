@@ -209,6 +209,11 @@ impl Controller {
         self.least_rtt.get()
     }
 
+    /// Returns the least round trip of the last five minutes of use, in seconds; none before the first.
+    pub fn least_rtt_for_long(&self) -> Option<f64> {
+        self.floor.get()
+    }
+
     /// Never sends more than that from now on, in bytes a second.
     pub fn limit(&mut self, ceiling: f64) {
         self.ceiling = ceiling.min(MOST);
