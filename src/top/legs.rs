@@ -13,7 +13,7 @@ use crate::ui::format;
 use crate::ui::labels;
 
 /// The width from which on there is room for what a path carries and for the slowest round trips, and the one
-/// for what waits before the link and what was sent over time.
+/// for what its path loses, what waits before it, and what was sent over time.
 const WIDE: usize = 105;
 const WIDER: usize = 132;
 
@@ -98,7 +98,8 @@ fn round_trips(leg: &LegState, is_wide: bool) -> Vec<Span<'static>> {
 fn limit(found: &FoundRate, is_wider: bool) -> String {
     let words = found.limit.map_or("idle", labels::rate_limit);
     if is_wider {
-        format!("  queue {:>7}  {words:12}", format::seconds(found.queue))
+        let (lost, queue) = (format::permille(found.loss), format::seconds(found.queue));
+        format!("  {lost:>6} lost {queue:>7} queue  {words:12}")
     } else {
         format!("  {words}")
     }

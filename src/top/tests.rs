@@ -150,7 +150,7 @@ fn the_legs_that_are_used_have_a_line_each() {
     app.apply(Update::Figures(figures));
     let screen = drawn(&mut app, 140, 40);
     assert!(
-        screen.contains("busy (p95 31.3 ms)  queue 4.80 ms  idle"),
+        screen.contains("busy (p95 31.3 ms)   5.2 % lost 4.80 ms queue  idle"),
         "{screen}"
     );
     assert!(!screen.contains("│ lan "), "it is not used: {screen}");

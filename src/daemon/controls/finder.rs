@@ -63,16 +63,15 @@ impl Finder {
             ..Shared::default()
         }));
         let finder = Self(shared);
-        let work = Work::new(steering, finder.clone(), known);
+        let work = Work::new(leg, steering, finder.clone(), known);
         let mut work = work.map_err(|error| Failure::internal(STEP, error))?;
-        let leg = leg.to_owned();
         // It ends with the process: without it the leg would have no rate.
         thread::Builder::new()
             .name("find-rate".to_owned())
             .spawn(move || {
                 let error = work.run();
                 tracing::error!(
-                    leg,
+                    leg = work.leg,
                     %error,
                     "the leg's rate is looked for no more, and its connections slow down; restart pepd"
                 );
@@ -114,6 +113,7 @@ impl Finder {
 
 /// What the thread has.
 struct Work {
+    leg: String,
     steering: Steering,
     shared: Finder,
     ledger: Ledger,
@@ -130,15 +130,23 @@ struct Work {
     /// The connections that were kept to what their own path carries, when something was sent last.
     capped: u64,
     naps: u64,
+    /// Whether the log was told what was found.
+    is_told: bool,
 }
 
 impl Work {
     /// Gives the first order.
-    fn new(steering: Steering, shared: Finder, known: Option<Known>) -> Result<Self, Error> {
+    fn new(
+        leg: &str,
+        steering: Steering,
+        shared: Finder,
+        known: Option<Known>,
+    ) -> Result<Self, Error> {
         let Counted { epochs, by_class } = steering.counts()?;
         let now = now()?;
         let ceiling = shared.lock().ceiling;
         let mut work = Self {
+            leg: leg.to_owned(),
             steering,
             shared,
             ledger: Ledger::new(controller(ceiling, known), 1),
@@ -150,6 +158,7 @@ impl Work {
             length: 0.0,
             capped: 0,
             naps: 0,
+            is_told: false,
         };
         work.turn(now)?;
         Ok(work)
@@ -194,6 +203,7 @@ impl Work {
         if now - since > FORGOTTEN {
             let ceiling = self.shared.lock().ceiling;
             self.ledger = Ledger::new(controller(ceiling, None), self.order.number + 1);
+            self.is_told = false;
         }
         self.used = now;
         Ok(now)
@@ -300,10 +310,29 @@ impl Work {
             limit: limit(controller.limited_by()),
             capped: self.capped,
         };
+        self.tell(&found);
         let mut shared = self.shared.lock();
         shared.found = found;
         shared.second.add(&found, span.length);
         Ok(())
+    }
+}
+
+impl Work {
+    /// Has the log say once what was found.
+    fn tell(&mut self, found: &Found) {
+        if self.is_told || found.is_starting {
+            return;
+        }
+        self.is_told = true;
+        tracing::info!(
+            leg = self.leg,
+            rate = whole(8.0 * found.capacity),
+            lost = found.loss,
+            least_rtt = found.least_rtt,
+            limited_by = found.limit.name(),
+            "what the leg's path carries is found"
+        );
     }
 }
 

@@ -29,6 +29,7 @@ fn every_file_is_valid() {
         "fleet.toml",
         "gateway.toml",
         "pepd.toml",
+        "radio.toml",
     ] {
         assert!(
             names.iter().any(|name| name == role),
