@@ -11,7 +11,7 @@ use std::time::Duration;
 use nix::time::{ClockId, clock_gettime};
 use pepd_admin::wire::{PathPoint, RateLimit};
 use pepd_bpf::{Counted, Counts, EPOCHS, Error, Order, Steering};
-use pepd_model::find_rate::{CLASSES, Controller, Epoch, Known, Ledger, OPEN};
+use pepd_model::find_rate::{CLASSES, Controller, Epoch, Known, Ledger, Near, OPEN};
 
 use super::found::{Found, limit, whole};
 use super::second::Second;
@@ -284,10 +284,7 @@ impl Work {
         self.order.nap = 0;
         self.order.rate = whole(span.rate).max(1);
         self.order.slack = whole(controller.slack() * MICROSECONDS);
-        let near = self.ledger.near();
-        self.order.near = whole(near.most(number) * MICROSECONDS);
-        self.order.near_before = whole(near.before() * MICROSECONDS);
-        self.order.near_since = near.since();
+        order_near(&mut self.order, self.ledger.near(), number);
         if span.is_empty {
             let goes_on = self.order.empty + self.order.empties == number;
             self.order.empty = if goes_on { self.order.empty } else { number };
@@ -334,6 +331,13 @@ impl Work {
             "what the leg's path carries is found"
         );
     }
+}
+
+/// Writes who is near in an epoch into an order.
+fn order_near(order: &mut Order, near: &Near, number: u64) {
+    order.near = whole(near.most(number) * MICROSECONDS);
+    order.near_before = whole(near.before() * MICROSECONDS);
+    order.near_since = near.since();
 }
 
 fn controller(ceiling: Option<f64>, known: Option<Known>) -> Controller {

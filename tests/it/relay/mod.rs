@@ -11,6 +11,7 @@ mod interactive;
 mod known;
 mod late;
 mod legs;
+mod other_way;
 mod own_links;
 mod phases;
 pub(crate) mod resets;

@@ -121,6 +121,7 @@ pub const IN_VIRTUAL_TIME_LONG: &[&str] = &[
     "relay::find_rate::little case_1",
     "relay::find_rate::what_was_found",
     "relay::interactive:: Family__V6",
+    "relay::other_way::",
     "relay::own_links::",
     "relay::phases::each_legs",
     "relay::phases::the_slow_leg",
