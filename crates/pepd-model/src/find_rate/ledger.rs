@@ -12,8 +12,9 @@ pub const OPEN: usize = 64;
 /// come together.
 const NOTHING: f64 = 8.0 * PACKET;
 
-/// So much of what was sent in an epoch is not answered late by chance.
-const LATE: f64 = 0.25;
+/// Where such a part of the answers of an epoch has come late, it was not finished. Of fewer nothing is concluded: what some few
+/// receivers do, on purpose or not, is to be of no effect on the others, and what those say is enough.
+const LATE: f64 = 0.85;
 
 /// What is left of the longest round trip with each epoch that has shorter ones.
 pub(super) const FORGOTTEN: f64 = 0.9;
@@ -140,11 +141,17 @@ impl Ledger {
     /// Takes what has come of epochs that were taken for finished. Where that is much they were not, since some paths have become
     /// longer: what was concluded since is forgotten, and they are waited for.
     fn look_back(&mut self) {
-        let come = |it: &Finished| it.epoch.delivered - it.delivered;
-        let is_late = |it: &&Finished| come(it) > (LATE * it.epoch.near).max(NOTHING);
-        let late = self.finished.iter().filter(is_late);
-        let longest = late.map(|it| it.epoch.longest_rtt).fold(0.0, f64::max);
-        let first = self.finished.iter().position(|it| is_late(&it));
+        let mut first = None;
+        let mut longest = 0.0_f64;
+        for (place, it) in self.finished.iter_mut().enumerate() {
+            let come = it.epoch.delivered - it.delivered;
+            if come > (LATE * it.epoch.delivered).max(NOTHING) {
+                // Each is looked at once.
+                it.delivered = it.epoch.delivered;
+                longest = longest.max(it.epoch.longest_rtt);
+                first = first.or(Some(place));
+            }
+        }
         let Some(first) = first.filter(|_| longest > self.patience) else {
             return;
         };

@@ -111,3 +111,30 @@ fn paths_that_become_longer_are_no_losses(
     assert!(at_first > 0.45, "{at_first:.3} of the link at first");
     assert!(later > 0.85, "{later:.3} of the link later");
 }
+
+/// What half of the receivers hold back on purpose, to let it go together again and again, is of little effect on the others.
+#[rstest]
+fn who_answers_late_holds_nobody_up(
+    #[values((1, 1), (4, 4), (7, 3))] (near, late): (usize, usize),
+    #[values(0.3, 1.0)] period: f64,
+) {
+    let steps = (500..1700_u32).map(|step| {
+        let time = f64::from(step) / 100.0;
+        (time, period - (time - 5.0) % period)
+    });
+    let moves = std::iter::once((0.0, 0.0)).chain(steps);
+    let mut share = 0.0;
+    for seed in 1..=3 {
+        let scenario = Scenario {
+            legs: vec![near + late],
+            moves: moves.clone().chain([(17.0, 0.0)]).collect(),
+            delayed: 0.04,
+            seconds: 17.0,
+            seed,
+            ..mixed(20.0, 0.04, (late, 0.001))
+        };
+        let samples = run(&scenario, || Controller::new(f64::INFINITY));
+        share += Seen::of(&samples, 5.0).share / 3.0;
+    }
+    assert!(share > 0.8, "{share:.3} of the link");
+}
