@@ -12,9 +12,14 @@ pub const OPEN: usize = 64;
 /// come together.
 const NOTHING: f64 = 8.0 * PACKET;
 
-/// Where such a part of the answers of an epoch has come late, it was not finished. Of fewer nothing is concluded: what some few
-/// receivers do, on purpose or not, is to be of no effect on the others, and what those say is enough.
-const LATE: f64 = 0.85;
+/// Where no more than such a part of what was sent in one epoch and all since was answered when they were taken for finished, and
+/// at least the other part of it has come since, they were not. Of fewer nothing is concluded: what some few receivers do, on purpose
+/// or not, is to be of no effect on the others, and what those say is enough.
+const IN_TIME: f64 = 0.25;
+const LATE: f64 = 0.5;
+
+/// More than that is not of this epoch alone: others are near now than when it was sent.
+const ALL: f64 = 1.1;
 
 /// What is left of the longest round trip with each epoch that has shorter ones.
 pub(super) const FORGOTTEN: f64 = 0.9;
@@ -42,6 +47,24 @@ struct Finished {
     delivered: f64,
     /// What was known before.
     before: Controller,
+    /// Whether it is known that it was not finished.
+    has_come_late: bool,
+}
+
+impl Finished {
+    /// Tells whether a good part of it was answered when it was taken for finished.
+    fn was_in_time(&self) -> bool {
+        self.epoch.near > NOTHING && self.delivered > IN_TIME * self.epoch.near
+    }
+
+    /// Tells whether most of it was answered since.
+    fn comes_late(&self) -> bool {
+        let Epoch {
+            near, delivered, ..
+        } = self.epoch;
+        let late = delivered - self.delivered;
+        late > (LATE * near).max(NOTHING) && delivered < ALL * near
+    }
 }
 
 impl Ledger {
@@ -125,6 +148,7 @@ impl Ledger {
                 epoch: first,
                 delivered: first.delivered,
                 before,
+                has_come_late: false,
             });
         }
         while self.finished.len() + self.epochs.len() >= OPEN && !self.finished.is_empty() {
@@ -138,16 +162,18 @@ impl Ledger {
         span
     }
 
-    /// Takes what has come of epochs that were taken for finished. Where that is much they were not, since some paths have become
+    /// Takes what has come of epochs that were taken for finished. Where that is much they were not, since most paths have become
     /// longer: what was concluded since is forgotten, and they are waited for.
     fn look_back(&mut self) {
+        // Hardly any answer was in time since then.
+        let in_time = self.finished.iter().rposition(Finished::was_in_time);
+        let since = in_time.map_or(0, |place| place + 1);
         let mut first = None;
         let mut longest = 0.0_f64;
-        for (place, it) in self.finished.iter_mut().enumerate() {
-            let come = it.epoch.delivered - it.delivered;
-            if come > (LATE * it.epoch.delivered).max(NOTHING) {
-                // Each is looked at once.
-                it.delivered = it.epoch.delivered;
+        for (place, it) in self.finished.iter_mut().enumerate().skip(since) {
+            // Each is looked at once.
+            if !it.has_come_late && it.comes_late() {
+                it.has_come_late = true;
                 longest = longest.max(it.epoch.longest_rtt);
                 first = first.or(Some(place));
             }

@@ -109,7 +109,7 @@ fn paths_that_become_longer_are_no_losses(
     }
     let [at_first, later] = shares;
     assert!(at_first > 0.45, "{at_first:.3} of the link at first");
-    assert!(later > 0.85, "{later:.3} of the link later");
+    assert!(later > 0.55, "{later:.3} of the link later");
 }
 
 /// What half of the receivers hold back on purpose, to let it go together again and again, is of little effect on the others.
