@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use pepd_testbed::link::{Rate, Seed, Shape};
+use pepd_testbed::link::{Rate, Shape};
 use pepd_testbed::traffic::Pair;
-use pepd_testbed::{Link, Pepd, Topology, World, require};
+use pepd_testbed::{Pepd, Topology, World, require};
 
 use super::find_rate::{RATE, config, rate};
+use super::own_links::joined;
 use crate::harness::PEPD;
 use crate::streams::{watch, while_filled};
 
@@ -26,28 +27,21 @@ fn world() -> Result<World> {
     let near = Shape::new(Duration::from_millis(5), Rate::mbit(100));
     let leg = Shape::new(Duration::from_millis(20), Rate::mbit(RATE));
     let satellite = Shape::new(Duration::from_millis(150), Rate::mbit(100));
-    let mut description = Topology::describe()
+    let description = Topology::describe()
         .host("client")
         .router("hb")
         .router("far")
         .router("detour")
         .host("server")
         .host("site");
-    for (left, right, net, shape) in [
+    let links = [
         ("client", "hb", "10.1.0", Some(near)),
         ("hb", "far", "10.8.0", Some(leg)),
         ("server", "far", "10.2.0", None),
         ("site", "far", "10.2.1", None),
         ("detour", "far", "10.8.1", Some(satellite)),
         ("site", "detour", "10.2.3", None),
-    ] {
-        let end = |end: u8| format!("{net}.{end}/24").parse();
-        let mut link = Link::between(left, right).v4(end(2)?, end(1)?);
-        if let Some(shape) = shape {
-            link = link.emulated(shape, Seed(1));
-        }
-        description = description.link(link);
-    }
+    ];
     let routes = [
         ("client", "default", "hb"),
         ("hb", "10.2.0.0/16", "far"),
@@ -56,10 +50,7 @@ fn world() -> Result<World> {
         ("site", "default", "far"),
         ("detour", "default", "far"),
     ];
-    for (node, to, via) in routes {
-        description = description.route(node, to, via);
-    }
-    Ok(World::custom(description.build()?))
+    joined(description, &links, &routes)
 }
 
 /// Has the site be reached by the satellite, both ways.

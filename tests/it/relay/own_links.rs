@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use pepd_testbed::link::{Loss, QueueLimit, Rate, Seed, Shape};
 use pepd_testbed::traffic::Pair;
-use pepd_testbed::{Family, Link, Pepd, Topology, World, require};
+use pepd_testbed::{Family, Link, Pepd, Topology, TopologyBuilder, World, require};
 use rstest::rstest;
 
 use super::find_rate::{RATE, config, over_a_leg, rate};
@@ -32,25 +32,18 @@ fn world(leg: Shape) -> Result<World> {
         ..Shape::new(Duration::from_millis(1), Rate::mbit(OWN))
     };
     let near = Shape::new(Duration::from_millis(5), Rate::mbit(100));
-    let mut description = Topology::describe()
+    let description = Topology::describe()
         .host("client")
         .router("hb")
         .router("far")
         .host("server")
         .host("slow");
-    for (left, right, net, shape) in [
+    let links = [
         ("client", "hb", "10.1.0", Some(near)),
         ("hb", "far", "10.8.0", Some(leg)),
         ("server", "far", "10.2.0", None),
         ("slow", "far", "10.2.1", Some(own)),
-    ] {
-        let end = |end: u8| format!("{net}.{end}/24").parse();
-        let mut link = Link::between(left, right).v4(end(2)?, end(1)?);
-        if let Some(shape) = shape {
-            link = link.emulated(shape, Seed(1));
-        }
-        description = description.link(link);
-    }
+    ];
     let routes = [
         ("client", "default", "hb"),
         ("hb", "10.2.0.0/16", "far"),
@@ -58,6 +51,27 @@ fn world(leg: Shape) -> Result<World> {
         ("server", "default", "far"),
         ("slow", "default", "far"),
     ];
+    joined(description, &links, &routes)
+}
+
+/// Two nodes, the first three numbers of their link's addresses, of which the second one has the 1, and what it is like if it is
+/// emulated.
+pub(super) type Joined = (&'static str, &'static str, &'static str, Option<Shape>);
+
+/// Joins nodes by such links, and has each of some reach a prefix by a neighbour.
+pub(super) fn joined(
+    mut description: TopologyBuilder,
+    links: &[Joined],
+    routes: &[(&str, &str, &str)],
+) -> Result<World> {
+    for (left, right, net, shape) in links {
+        let end = |end: u8| format!("{net}.{end}/24").parse();
+        let mut link = Link::between(left, right).v4(end(2)?, end(1)?);
+        if let Some(shape) = shape {
+            link = link.emulated(shape.clone(), Seed(1));
+        }
+        description = description.link(link);
+    }
     for (node, to, via) in routes {
         description = description.route(node, to, via);
     }
