@@ -313,9 +313,7 @@ impl Work {
         shared.second.add(&found, span.length);
         Ok(())
     }
-}
 
-impl Work {
     /// Has the log say once what was found.
     fn tell(&mut self, found: &Found) {
         if self.is_told || found.is_starting {

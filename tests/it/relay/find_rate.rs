@@ -219,7 +219,7 @@ fn a_long_path_that_loses_is_full() -> Result<()> {
 
 /// Watches them for so long, and returns what part arrived of what could, where `part` of what the link carries
 /// is data that is not lost.
-fn share_of(pairs: &[Pair], time: Duration, part: f64) -> Result<f64> {
+pub(super) fn share_of(pairs: &[Pair], time: Duration, part: f64) -> Result<f64> {
     let (_, bytes) = watch(pairs, time)?;
     Ok(bytes as f64 / (time.as_secs_f64() * RATE as f64 * 1e6 / 8.0 * part))
 }

@@ -7,7 +7,7 @@ use pepd_testbed::link::{Rate, Shape};
 use pepd_testbed::traffic::Pair;
 use pepd_testbed::{Pepd, Topology, World, require};
 
-use super::find_rate::{RATE, config, rate};
+use super::find_rate::{RATE, config, rate, share_of};
 use super::own_links::joined;
 use crate::harness::PEPD;
 use crate::streams::{watch, while_filled};
@@ -78,10 +78,7 @@ fn answers_that_come_later_at_once_are_no_losses() -> Result<()> {
         pairs.push(open("site", [10, 2, 1, 2])?);
     }
     while_filled(&pairs, || {
-        let share = |seconds| -> Result<f64> {
-            let (_, bytes) = watch(&pairs, Duration::from_secs(seconds))?;
-            Ok(bytes as f64 / (seconds as f64 * RATE as f64 * 1e6 / 8.0 * 1448.0 / 1514.0))
-        };
+        let share = |seconds| share_of(&pairs, Duration::from_secs(seconds), 1448.0 / 1514.0);
         watch(&pairs, Duration::from_secs(5))?;
         let before = share(5)?;
         fail_over(&world)?;

@@ -139,10 +139,9 @@ impl Ledger {
                 self.controller.finish(now, &first);
             }
             self.longest = first.longest_rtt.max(FORGOTTEN * self.longest);
-            self.patience = match first.longest_rtt < self.patience {
-                true => FORGOTTEN * self.patience,
-                false => self.patience,
-            };
+            if first.longest_rtt < self.patience {
+                self.patience *= FORGOTTEN;
+            }
             self.epochs.pop_front();
             self.finished.push_back(Finished {
                 epoch: first,
