@@ -118,7 +118,8 @@ struct Work {
     shared: Finder,
     ledger: Ledger,
     order: Order,
-    /// What each place had counted when its epoch began.
+    /// What each place had counted at the last look, and when its epoch began.
+    counts: Vec<Counts>,
     before: Vec<Counts>,
     /// What connections of each class had sent at the last look.
     by_class: [u64; CLASSES],
@@ -151,6 +152,7 @@ impl Work {
             shared,
             ledger: Ledger::new(controller(ceiling, known), 1),
             order: Order::default(),
+            counts: epochs.clone(),
             before: epochs,
             by_class,
             sum: 0,
@@ -211,16 +213,14 @@ impl Work {
 
     /// Takes over what was counted.
     fn read(&mut self, now: f64) -> Result<(), Error> {
-        let Counted {
-            epochs: counts,
-            by_class,
-        } = self.steering.counts()?;
+        let Counted { epochs, by_class } = self.steering.counts()?;
+        self.counts = epochs;
         let before = std::mem::replace(&mut self.by_class, by_class);
         for (class, (now, before)) in by_class.into_iter().zip(before).enumerate() {
             let bytes = float(now.wrapping_sub(before));
             self.ledger.near_mut().add(class, bytes);
         }
-        let sum = sum(&counts);
+        let sum = sum(&self.counts);
         if sum != self.sum {
             self.sum = sum;
             self.used = now;
@@ -229,7 +229,8 @@ impl Work {
         let mut heard = None;
         for epoch in self.ledger.counted_mut() {
             let place = place(epoch.number);
-            let (Some(counts), Some(before)) = (counts.get(place), self.before.get(place)) else {
+            let (Some(counts), Some(before)) = (self.counts.get(place), self.before.get(place))
+            else {
                 continue;
             };
             let known = (epoch.delivered, epoch.longest_rtt);
@@ -261,9 +262,9 @@ impl Work {
         let Some(number) = self.ledger.current().map(|epoch| epoch.number) else {
             return Ok(());
         };
-        let counts = self.steering.counts()?.epochs;
         let place = place(number);
-        if let (Some(before), Some(counts)) = (self.before.get_mut(place), counts.get(place)) {
+        let counts = self.counts.get(place);
+        if let (Some(before), Some(counts)) = (self.before.get_mut(place), counts) {
             *before = *counts;
         }
         let controller = self.ledger.controller();

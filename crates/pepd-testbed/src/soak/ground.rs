@@ -56,7 +56,7 @@ pub fn prepare() -> Result<World> {
 }
 
 /// Returns the daemon's configuration, with one handshake or the other. A peer that has vanished is
-/// found out within seconds.
+/// found out within seconds; the rate of one leg is found.
 pub fn config(early: bool) -> String {
     let config = if early {
         World::early_config()
@@ -69,6 +69,7 @@ pub fn config(early: bool) -> String {
         let line = format!("congestion = \"{control}\"\n");
         config.replacen(&line, &format!("{line}{quick}"), 1)
     });
+    let config = config.replacen("congestion = \"cubic\"", "congestion = \"find-rate\"", 1);
     format!("{config}\n[limits]\nconnections = 6000\nconnections_per_source = 6000\n")
 }
 

@@ -17,6 +17,10 @@ use super::seen::Seen;
 /// packet hardly ever waits for those of other connections, and not so little that much is lost by it.
 const LESS: f64 = 0.75;
 
+/// And thereafter, until that is seen: a queue that comes back at once looks, where each connection sends little, as if the link
+/// carried more.
+const AFTER: f64 = 1.02;
+
 /// For how long nobody may be sure while there is enough to send, in seconds and in round trips: emptying the queue takes some, and
 /// costs a quarter of what could have been sent meanwhile.
 const UNSURE: [f64; 2] = [2.0, 10.0];
@@ -24,6 +28,10 @@ const UNSURE: [f64; 2] = [2.0, 10.0];
 /// Where it could not be emptied, as beside somebody else who fills it, it is tried again after twice the time, up to so many
 /// times that.
 const MOST_PATIENCE: f64 = 16.0;
+
+/// Where others send, too, the least round trip of whoever came later has their queue in it, and nobody would know: so it is
+/// emptied after so many seconds and round trips in any case, whatever is known.
+const CHECKED: [f64; 2] = [30.0, 50.0];
 
 /// So many epochs in a row must have shown no shorter round trips: some are longer for other reasons.
 const STILL: u8 = 2;
@@ -47,6 +55,10 @@ pub(super) struct Emptying {
     patience: f64,
     /// When the epoch ended that was finished last, in seconds.
     busy: f64,
+    /// When it is emptied in any case, in seconds; none before the first epoch after the start.
+    check: Option<f64>,
+    /// Until when it comes back, in seconds.
+    until: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -59,6 +71,8 @@ enum Stage {
         until: f64,
         least: f64,
         still: u8,
+        /// Whatever is known.
+        is_check: bool,
     },
     /// It is empty, until such a time.
     Empty {
@@ -73,6 +87,8 @@ impl Default for Emptying {
             unsure: 0.0,
             patience: 1.0,
             busy: 0.0,
+            check: None,
+            until: 0.0,
         }
     }
 }
@@ -120,6 +136,7 @@ impl Controller {
             until,
             least,
             still,
+            is_check,
         } = &mut self.emptying.stage
         else {
             return;
@@ -127,7 +144,7 @@ impl Controller {
         if epoch.began < *since {
             return;
         }
-        if floor.is_some_and(|floor| epoch.least_rtt <= floor + slack) {
+        if !*is_check && floor.is_some_and(|floor| epoch.least_rtt <= floor + slack) {
             self.is_emptied(now);
         } else if *least - epoch.least_rtt > slack || epoch.revealed > slack {
             *until = until.max(now + seen_after);
@@ -166,19 +183,26 @@ impl Controller {
         let [seconds, trips] = UNSURE;
         let long = seconds.max(trips * self.rtt()) * self.emptying.patience;
         let is_unsure = self.emptying.unsure > long;
+        let check = *self.emptying.check.get_or_insert(now + long);
+        let is_check = now >= check;
         let is_possible = self.trial.is_none() && !self.shallow.is_one && queue > 0.0;
         match self.emptying.stage {
-            Stage::None if is_unsure && is_possible => {
+            Stage::None if (is_unsure || is_check) && is_possible => {
                 let drained = queue / (1.0 - LESS);
                 self.emptying.stage = Stage::Goes {
                     since: now,
                     until: now + drained + self.seen_after(),
                     least: f64::INFINITY,
                     still: 0,
+                    is_check,
                 };
+                if is_check {
+                    let [seconds, trips] = CHECKED;
+                    self.emptying.check = Some(now + seconds.max(trips * self.rtt()));
+                }
             }
             Stage::Goes { until, .. } | Stage::Empty { until } if now >= until => {
-                let is_shared = !self.is_empty() && self.elasticity.of_others().is_some();
+                let is_shared = !self.is_empty() && self.is_filled_by_others(now);
                 let patience = match is_shared {
                     true => (2.0 * self.emptying.patience).min(MOST_PATIENCE),
                     false => 1.0,
@@ -186,11 +210,16 @@ impl Controller {
                 self.emptying = Emptying {
                     patience,
                     busy: self.emptying.busy,
+                    check: self.emptying.check,
+                    until: now + 2.0 * self.rtt() + 4.0 * self.length(),
                     ..Emptying::default()
                 };
             }
             _ => {}
         }
-        (self.emptying.stage != Stage::None).then_some(LESS)
+        match self.emptying.stage {
+            Stage::None => (now < self.emptying.until).then_some(AFTER),
+            Stage::Goes { .. } | Stage::Empty { .. } => Some(LESS),
+        }
     }
 }

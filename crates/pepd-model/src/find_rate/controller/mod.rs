@@ -3,11 +3,13 @@
 mod emptying;
 mod known;
 mod limits;
+mod others;
 mod room;
 mod seen;
 mod start;
 mod trial;
 mod under_way;
+mod wanted;
 
 use std::collections::VecDeque;
 
@@ -15,6 +17,7 @@ use self::emptying::Emptying;
 pub use self::known::Known;
 pub use self::limits::LimitedBy;
 use self::limits::Told;
+use self::others::Others;
 use self::room::{KEPT, Shallow};
 use self::seen::Seen;
 use self::trial::Trial;
@@ -109,6 +112,7 @@ pub struct Controller {
     longest: f64,
     standing: Standing,
     elasticity: Elasticity,
+    others: Others,
     trial: Option<Trial>,
     /// When the last trial ended, in seconds.
     judged: f64,
@@ -160,6 +164,7 @@ impl Controller {
             longest: 0.0,
             standing: Standing::default(),
             elasticity: Elasticity::default(),
+            others: Others::default(),
             trial: None,
             judged: 0.0,
             checked: None,
@@ -230,14 +235,6 @@ impl Controller {
         }
     }
 
-    /// The queue that is wanted, in seconds: so much that the link never waits, for all that the feedback is
-    /// late and packets are whole.
-    fn target(&self) -> f64 {
-        (0.1 * self.rtt())
-            .max(0.005)
-            .max(5.0 * PACKET / self.capacity)
-    }
-
     /// Returns the standard deviation of the share that is let through of so many bytes in one piece: of each
     /// connection a packet may be counted on the wrong side of either end.
     pub(super) fn deviation(&self, bytes: f64) -> f64 {
@@ -286,6 +283,7 @@ impl Controller {
             return;
         };
         self.told.take(&seen, self.elasticity.of_others().is_some());
+        self.watch_others(now);
         self.watch_emptying(&seen);
         if self.starting {
             self.start(seen);
@@ -379,7 +377,7 @@ impl Controller {
             };
         }
         // What will be there once it is seen what is under way: so nothing is done about it twice.
-        let queue = (self.queue + self.under_way(now, waiting)).max(0.0);
+        let queue = self.queue_then(now, waiting);
         let mut factor = self.factor(now, queue, length);
         let emptied = self.empty(now, queue);
         match self.pulse {
@@ -424,16 +422,10 @@ impl Controller {
 
     /// Returns the rate as a part of what the link carries, with such a queue.
     fn factor(&self, now: f64, queue: f64, length: f64) -> f64 {
-        let target = self.target();
         let horizon = self.rtt().max(3.0 * length);
-        let mut factor = 1.0 + (0.8 * target - queue) / horizon + self.growth;
+        let mut factor = 1.0 + (self.wanted() - queue) / horizon + self.growth;
         factor = factor.clamp(0.5, 1.25);
-        if let Some(elasticity) = self.elasticity.of_others() {
-            // Half of the link is wanted; but not with a queue that nobody else bounds either.
-            let most = (10.0 * target).max(0.1);
-            let bound = 1.0 + 0.4 * (1.0 - self.queue / most).clamp(-0.5, 1.0);
-            factor = (1.0 + 0.8 * (elasticity - 0.5)).min(bound);
-        }
+        factor = self.beside_others(now, factor);
         if let Some(trial) = &self.trial {
             let again = trial.rate().map(|rate| rate / self.capacity);
             factor = again.unwrap_or(factor.min(trial.less()));

@@ -7,22 +7,22 @@ use super::Controller;
 const TOGETHER: f64 = 2.0;
 
 impl Controller {
-    /// Returns by how much the queue becomes longer by what is under way, in seconds.
-    pub(super) fn under_way(&self, now: f64, waiting: &[Epoch]) -> f64 {
+    /// Returns how long the queue is once what is under way has come to it, in seconds.
+    pub(super) fn queue_then(&self, now: f64, waiting: &[Epoch]) -> f64 {
         // What a connection has sent is booked when it sends again, or something of it is acknowledged: of many that is late.
         let each = TOGETHER * self.flows * PACKET / self.capacity;
         let booked = now - each.min(self.rtt() + self.queue);
         let part = self
             .last
             .map_or(1.0, |(last, _)| last.sent / (last.rate * last.length()));
-        let added = waiting.iter().map(|epoch| {
+        waiting.iter().fold(self.queue, |queue, epoch| {
             let length = epoch.ended.min(now) - epoch.began;
             let sent = match epoch.ended > booked {
                 true => epoch.sent.max(part.min(1.0) * epoch.rate * length),
                 false => epoch.sent,
             };
-            sent / self.capacity - length
-        });
-        added.sum()
+            // One that is empty becomes no shorter by what is sent less.
+            (queue + sent / self.capacity - length).max(0.0)
+        })
     }
 }

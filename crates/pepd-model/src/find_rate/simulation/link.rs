@@ -104,6 +104,11 @@ impl<'s> Link<'s> {
         Some((self.free_at, self.is_lost(self.free_at)))
     }
 
+    /// For how long a packet waits that comes at a time, in seconds.
+    pub(super) fn queue(&self, now: f64) -> f64 {
+        (self.free_at - now).max(0.0)
+    }
+
     /// When so many bytes are through that begin at a time.
     fn finish(&self, mut from: f64, mut bytes: f64) -> f64 {
         let steps = &self.scenario.rate;

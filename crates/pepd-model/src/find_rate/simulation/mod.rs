@@ -43,6 +43,8 @@ pub const SAMPLE: f64 = 0.1;
 
 #[derive(Debug)]
 enum What {
+    /// A leg begins.
+    Begins(usize),
     /// The leg's next packet is due.
     Send(usize),
     /// Its epoch is over.
@@ -75,30 +77,40 @@ pub fn run(scenario: &Scenario, controller: impl Fn() -> Controller) -> Vec<Samp
         events: Events::new(),
         samples: Vec::new(),
     };
-    for (index, flows) in scenario.legs.iter().enumerate() {
-        let mut ledger = Ledger::new(controller(), 0);
-        // By the handshake of the first connection.
-        let rtt = at(&scenario.rtt, 0.0);
-        ledger.controller_mut().heard(0.0, rtt);
-        let span = ledger.turn(0.0);
-        run.legs.push(Leg::new(scenario, ledger, *flows));
-        for _ in 1..scenario.at_once.1 {
-            run.send_one(0.0, index);
-        }
-        run.at(0.0, What::Send(index));
-        run.at(span.length, What::Turn(index));
+    run.begin(0.0, 0, controller());
+    for index in 1..scenario.legs.len() {
+        run.at(index as f64 * scenario.apart, What::Begins(index));
     }
     for index in 0..scenario.foreign {
         run.foreign.push(Cubic::new());
         run.send_foreign(0.001 * index as f64, index);
     }
     while let Some((now, what)) = run.events.next(scenario.seconds) {
-        run.happens(now, what);
+        match what {
+            What::Begins(leg) => run.begin(now, leg, controller()),
+            _ => run.happens(now, what),
+        }
     }
     run.samples
 }
 
 impl Run<'_> {
+    /// Begins the next leg, the handshake of whose first connection is over.
+    fn begin(&mut self, now: f64, index: usize, controller: Controller) {
+        let rtt = at(&self.scenario.rtt, now) + self.link.queue(now);
+        let mut ledger = Ledger::new(controller, 0);
+        ledger.controller_mut().heard(now, rtt);
+        let span = ledger.turn(now);
+        let mut leg = Leg::new(self.scenario, ledger, self.scenario.legs[index]);
+        leg.last_send = now;
+        self.legs.push(leg);
+        for _ in 1..self.scenario.at_once.1 {
+            self.send_one(now, index);
+        }
+        self.at(now, What::Send(index));
+        self.at(now + span.length, What::Turn(index));
+    }
+
     fn at(&mut self, time: f64, what: What) {
         if time.is_finite() {
             self.events.enter(time, what);
@@ -130,6 +142,8 @@ impl Run<'_> {
 
     fn happens(&mut self, now: f64, what: What) {
         match what {
+            // Who runs it begins it.
+            What::Begins(_) => {}
             What::Send(leg) => self.send(now, leg),
             What::Turn(leg) => self.turn(now, leg),
             What::Comes(leg, flow, packets) => {
