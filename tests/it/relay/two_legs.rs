@@ -13,8 +13,9 @@ use super::fixed_rate::{FIND, control_of};
 use crate::harness::PEPD;
 use crate::streams::{watch, while_filled};
 
-/// For how long they may look for their parts, and for how long it is looked at them then.
-const SETTLES: Duration = Duration::from_secs(15);
+/// For how long they may look for their parts, in all and for each millisecond of the way, and for how long it is looked at
+/// them then.
+const SETTLES: [Duration; 2] = [Duration::from_secs(15), Duration::from_millis(400)];
 const WATCHED: Duration = Duration::from_secs(20);
 
 /// The time in which both are read once.
@@ -50,7 +51,8 @@ fn two_legs_share_a_link(
     while_filled(&pairs, || {
         // The first one has the link for itself.
         watch(&pairs[..1], Duration::from_secs(3))?;
-        watch(&pairs, SETTLES)?;
+        let [in_all, each] = SETTLES;
+        watch(&pairs, in_all + each * u32::try_from(one_way)?)?;
         let mut bytes = [0; 2];
         let mut queues = Vec::new();
         let begun = Instant::now();

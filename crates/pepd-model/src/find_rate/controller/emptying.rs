@@ -17,8 +17,8 @@ use super::seen::Seen;
 /// packet hardly ever waits for those of other connections, and not so little that much is lost by it.
 const LESS: f64 = 0.75;
 
-/// And thereafter, until that is seen: a queue that comes back at once looks, where each connection sends little, as if the link
-/// carried more.
+/// And thereafter, until that is seen, where it was emptied without need: a queue that comes back at once looks as if the link carried
+/// more.
 const AFTER: f64 = 1.02;
 
 /// For how long nobody may be sure while there is enough to send, in seconds and in round trips: emptying the queue takes some, and
@@ -55,9 +55,10 @@ pub(super) struct Emptying {
     patience: f64,
     /// When the epoch ended that was finished last, in seconds.
     busy: f64,
-    /// When it is emptied in any case, in seconds; none before the first epoch after the start.
+    /// When it is emptied in any case, in seconds; none before the first epoch after the start; and whether it is for that.
     check: Option<f64>,
-    /// Until when it comes back, in seconds.
+    is_check: bool,
+    /// Until when it comes back after that, in seconds.
     until: f64,
 }
 
@@ -71,8 +72,6 @@ enum Stage {
         until: f64,
         least: f64,
         still: u8,
-        /// Whatever is known.
-        is_check: bool,
     },
     /// It is empty, until such a time.
     Empty {
@@ -88,6 +87,7 @@ impl Default for Emptying {
             patience: 1.0,
             busy: 0.0,
             check: None,
+            is_check: false,
             until: 0.0,
         }
     }
@@ -130,13 +130,13 @@ impl Controller {
         self.emptying.watch(seen);
         let slack = self.slack();
         let seen_after = self.seen_after();
-        let floor = self.floor.get();
+        let is_check = self.emptying.is_check;
+        let floor = self.floor.get().filter(|_| !is_check);
         let Stage::Goes {
             since,
             until,
             least,
             still,
-            is_check,
         } = &mut self.emptying.stage
         else {
             return;
@@ -144,10 +144,13 @@ impl Controller {
         if epoch.began < *since {
             return;
         }
-        if !*is_check && floor.is_some_and(|floor| epoch.least_rtt <= floor + slack) {
+        if floor.is_some_and(|floor| epoch.least_rtt <= floor + slack) {
             self.is_emptied(now);
         } else if *least - epoch.least_rtt > slack || epoch.revealed > slack {
-            *until = until.max(now + seen_after);
+            // What looks like a queue may be none, as when paths have become longer: without need it is not gone on with for that.
+            if !is_check {
+                *until = until.max(now + seen_after);
+            }
             *least = least.min(epoch.least_rtt);
             *still = 0;
         } else if *still < STILL {
@@ -189,13 +192,14 @@ impl Controller {
         match self.emptying.stage {
             Stage::None if (is_unsure || is_check) && is_possible => {
                 let drained = queue / (1.0 - LESS);
+                let times = if is_check { 2.0 } else { 1.0 };
                 self.emptying.stage = Stage::Goes {
                     since: now,
-                    until: now + drained + self.seen_after(),
+                    until: now + times * (drained + self.seen_after()),
                     least: f64::INFINITY,
                     still: 0,
-                    is_check,
                 };
+                self.emptying.is_check = is_check;
                 if is_check {
                     let [seconds, trips] = CHECKED;
                     self.emptying.check = Some(now + seconds.max(trips * self.rtt()));
@@ -207,11 +211,15 @@ impl Controller {
                     true => (2.0 * self.emptying.patience).min(MOST_PATIENCE),
                     false => 1.0,
                 };
+                let until = match self.emptying.is_check {
+                    true => now + 2.0 * self.rtt() + 4.0 * self.length(),
+                    false => 0.0,
+                };
                 self.emptying = Emptying {
                     patience,
                     busy: self.emptying.busy,
                     check: self.emptying.check,
-                    until: now + 2.0 * self.rtt() + 4.0 * self.length(),
+                    until,
                     ..Emptying::default()
                 };
             }

@@ -377,7 +377,7 @@ impl Controller {
             };
         }
         // What will be there once it is seen what is under way: so nothing is done about it twice.
-        let queue = self.queue_then(now, waiting);
+        let queue = self.queue_then(now, waiting).max(0.0);
         let mut factor = self.factor(now, queue, length);
         let emptied = self.empty(now, queue);
         match self.pulse {

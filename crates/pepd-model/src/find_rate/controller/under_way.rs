@@ -6,6 +6,9 @@ use super::Controller;
 /// The packets of a connection that are sent together at most.
 const TOGETHER: f64 = 2.0;
 
+/// Who is let such a part of what the link carries is meant to send less.
+const MEANT: f64 = 0.85;
+
 impl Controller {
     /// Returns how long the queue is once what is under way has come to it, in seconds.
     pub(super) fn queue_then(&self, now: f64, waiting: &[Epoch]) -> f64 {
@@ -21,8 +24,11 @@ impl Controller {
                 true => epoch.sent.max(part.min(1.0) * epoch.rate * length),
                 false => epoch.sent,
             };
-            // One that is empty becomes no shorter by what is sent less.
-            (queue + sent / self.capacity - length).max(0.0)
+            let then = queue + sent / self.capacity - length;
+            // One that is empty becomes no shorter by what is sent less. (What is booked late is too little in one and too much in
+            // the next.)
+            let is_less = epoch.rate < MEANT * self.capacity;
+            if is_less { then.max(0.0) } else { then }
         })
     }
 }

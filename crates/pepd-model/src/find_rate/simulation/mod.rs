@@ -77,9 +77,9 @@ pub fn run(scenario: &Scenario, controller: impl Fn() -> Controller) -> Vec<Samp
         events: Events::new(),
         samples: Vec::new(),
     };
-    run.begin(0.0, 0, controller());
-    for index in 1..scenario.legs.len() {
-        run.at(index as f64 * scenario.apart, What::Begins(index));
+    for index in 0..scenario.legs.len() {
+        let begins = scenario.begins + index as f64 * scenario.apart;
+        run.at(begins, What::Begins(index));
     }
     for index in 0..scenario.foreign {
         run.foreign.push(Cubic::new());

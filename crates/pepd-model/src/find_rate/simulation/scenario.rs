@@ -23,7 +23,9 @@ pub struct Scenario {
     pub policer: Option<f64>,
     /// The controllers, each with so many connections that share its rate.
     pub legs: Vec<usize>,
-    /// By how much each of them begins later than the one before, in seconds.
+    /// When the first of them begins, in seconds.
+    pub begins: f64,
+    /// By how much each begins later than the one before, in seconds.
     pub apart: f64,
     /// So much as in so many seconds at its rate is sent at once, and at least a packet (`tcp_tso_autosize`,
     /// net/ipv4/tcp_output.c); and so many packets at the start, in seconds and packets.
@@ -69,6 +71,7 @@ impl Default for Scenario {
             gone: Vec::new(),
             policer: None,
             legs: vec![1],
+            begins: 0.0,
             apart: 0.0,
             at_once: (0.0, 1),
             late: (0.0, 0.0),

@@ -81,7 +81,7 @@ fn a_policer(
     assert!(share >= 0.9, "{share:.3} of the link");
 }
 
-/// Two legs of two boxes have at worst 40 and 60 in 100 of a link (39 in one of these 48), whichever begins first, and its queue
+/// Two legs of two boxes have at worst 40 and 60 in 100 of a link (36 in one of these 48), whichever begins first, and its queue
 /// is short: in the mean of three.
 #[rstest]
 fn two_on_a_link(
@@ -111,7 +111,7 @@ fn two_on_a_link(
         [0, 1, 2].map(|of| mean[of] + each[of] / 3.0)
     });
     let [part, queue, all] = mean;
-    assert!(part > 0.38, "{part:.3} of what both have");
-    assert!(queue < rtt.max(0.04), "a queue of {queue:.3} s");
+    assert!(part > 0.35, "{part:.3} of what both have");
+    assert!(queue < (rtt / 2.0).max(0.04), "a queue of {queue:.3} s");
     assert!(all > 0.97, "{all:.3} of the link");
 }

@@ -71,11 +71,11 @@ fn three_packets_are_room_enough(
     #[values(0.01, 0.05)] rtt: f64,
     #[values((0.0, 0.0), (0.01, 0.005), (0.02, 0.01))] late: (f64, f64),
 ) {
-    let mut dropped = 0.0;
+    let [mut dropped, mut share] = [0.0; 2];
     for seed in 0..6 {
         let seen = go(&three_packets(rate, rtt, loss, (late, seed)));
         assert!(
-            seen.share > 0.8,
+            seen.share > 0.75,
             "seed {seed}: {:.3} of the link",
             seen.share
         );
@@ -85,8 +85,10 @@ fn three_packets_are_room_enough(
             seen.dropped
         );
         dropped += seen.dropped / 6.0;
+        share += seen.share / 6.0;
     }
     assert!(dropped < 0.15, "{dropped:.3} dropped");
+    assert!(share > 0.8, "{share:.3} of the link");
 }
 
 /// The same where that was taken for the path's losses before.

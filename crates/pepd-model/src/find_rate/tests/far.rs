@@ -93,16 +93,21 @@ fn paths_that_become_longer_are_no_losses(
 ) {
     let mut shares = [0.0; 2];
     for seed in 1..=3 {
+        // Not just when it is being found out whether something is dropped.
+        let moves = 20.5 + seed as f64;
         let scenario = Scenario {
             loss: [loss; 2],
-            moves: vec![(0.0, 0.0), (20.0, more)],
+            moves: vec![(0.0, 0.0), (moves, more)],
             delayed: 0.04,
             lives,
             seed,
             ..mixed(20.0, 0.04, (far, farther))
         };
         let samples = run(&scenario, || Controller::new(f64::INFINITY));
-        for (share, span) in shares.iter_mut().zip([20.0..30.0, 30.0..60.0]) {
+        for (share, span) in shares
+            .iter_mut()
+            .zip([moves..moves + 10.0, moves + 10.0..60.0])
+        {
             let span = &samples[index(span.start)..index(span.end)];
             *share += Seen::of(span, 0.0).share / 3.0;
         }

@@ -3,19 +3,20 @@
 use rstest::rstest;
 
 use super::super::Controller;
-use super::super::simulation::{Sample, Scenario, run};
+use super::super::simulation::{Sample, Scenario, index, run};
 use super::{Seen, mbit, usual};
 
 /// A connection of somebody else's with cubic keeps a third at least.
 #[rstest]
-fn others_are_not_starved(#[values(0.02, 0.1, 0.3)] buffer: f64) {
+fn others_are_not_starved(#[values(0.02, 0.1, 0.3)] buffer: f64, #[values(0.0, 5.0)] begins: f64) {
     let scenario = Scenario {
         foreign: 1,
+        begins,
         buffer: mbit(40.0) * buffer,
         ..usual(0.05)
     };
     let samples = run(&scenario, || Controller::new(f64::INFINITY));
-    let later = samples.iter().skip(100);
+    let later = samples.iter().skip(index(begins + 20.0));
     let (ours, theirs) = later.fold((0.0, 0.0), |(ours, theirs), sample| {
         (
             ours + sample.carried.iter().sum::<f64>(),

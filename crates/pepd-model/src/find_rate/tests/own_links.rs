@@ -66,7 +66,7 @@ fn a_narrow_link_has_what_it_carries_and_the_others_the_rest(
         };
         let seen = shares(&scenario, settled(rtt) + 5.0);
         own += seen.own / 3.0;
-        assert!(seen.dropped < 0.02, "{seen:.3?}");
+        assert!(seen.dropped < 0.03, "{seen:.3?}");
         assert!(seen.others > 0.97, "{seen:.3?}");
     }
     assert!(own > 0.88, "{own:.3} of its link");
