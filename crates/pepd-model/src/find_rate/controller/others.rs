@@ -10,6 +10,9 @@ use super::Controller;
 /// A queue that is no longer than so many times the one that is wanted is a short one.
 const SHORT: f64 = 1.6;
 
+/// Such a part of the link is a small one.
+const SMALL: f64 = 0.15;
+
 /// In so many seconds and round trips it is short at least once, where nobody fills it.
 const ONCE_IN: [f64; 2] = [1.0, 5.0];
 
@@ -33,7 +36,10 @@ impl Controller {
     pub(super) fn watch_others(&mut self, now: f64) {
         let [seconds, trips] = ONCE_IN;
         let within = seconds.max(trips * self.rtt());
-        if self.queue <= SHORT * self.target() {
+        // With a small part of the link a few packets are long, but not by what the link carries.
+        let part = self.elasticity.of_others().map_or(1.0, |it| 1.0 - it);
+        let small = (SMALL / part.max(0.01)).max(1.0);
+        if self.queue <= SHORT * self.target_at(small * self.capacity) {
             self.others.short = now;
         } else if now - self.others.short > within && self.elasticity.of_others().is_some() {
             self.others.filled = Some(now);

@@ -14,9 +14,12 @@ impl Controller {
     /// The queue that is wanted, in seconds: so much that the link never waits, for all that the feedback is
     /// late and packets are whole.
     pub(super) fn target(&self) -> f64 {
-        (0.1 * self.rtt())
-            .max(0.005)
-            .max(5.0 * PACKET / self.capacity)
+        self.target_at(self.capacity)
+    }
+
+    /// The same of a link that carries so much, in bytes a second.
+    pub(super) fn target_at(&self, capacity: f64) -> f64 {
+        (0.1 * self.rtt()).max(0.005).max(5.0 * PACKET / capacity)
     }
 
     /// The queue that is aimed at, in seconds.
