@@ -37,11 +37,12 @@ impl Controller {
         let [seconds, trips] = ONCE_IN;
         let within = seconds.max(trips * self.rtt());
         // With a small part of the link a few packets are long, but not by what the link carries.
-        let part = self.elasticity.of_others().map_or(1.0, |it| 1.0 - it);
+        let others = self.elasticity.of_others();
+        let part = others.map_or(1.0, |it| 1.0 - it);
         let small = (SMALL / part.max(0.01)).max(1.0);
         if self.queue <= SHORT * self.target_at(small * self.capacity) {
             self.others.short = now;
-        } else if now - self.others.short > within && self.elasticity.of_others().is_some() {
+        } else if now - self.others.short > within && others.is_some() {
             self.others.filled = Some(now);
         }
     }

@@ -39,8 +39,7 @@ fn the_queue_is_that_of_few(
     });
     let most = 0.022 + 0.0002 * f64::from(flows);
     assert!(queue < most, "a queue of {queue:.4} s, of {most:.4} s");
-    // It is emptied once at the start, which with a hundred takes most of a second.
-    assert!(share > 0.985, "{share:.3} of the link");
+    assert!(share > 0.99, "{share:.3} of the link");
 }
 
 /// Nor is the link less used where each sends so seldom that its receiver would wait for another packet.
