@@ -56,7 +56,7 @@ pub enum Command {
     /// Each finding comes with the command that cures it. Nothing is changed. Exit status: 1 if
     /// something would stop `run` or end connections in nothing, otherwise 0.
     Doctor(Doctor),
-    /// Say how a running daemon is: campus pairs, limits, peers, counts, advice.
+    /// Say how a running daemon is: campus pairs, limits, legs and the rates that are found, peers, counts, advice.
     Status(AskArgs),
     /// Say in a line whether connections are best led to this box, for routing daemons and the like
     /// (docs/cluster.md).

@@ -137,12 +137,26 @@ fn settings(config: &Config) -> Table {
             buffer(leg.buffer),
             leg.rate
                 .map_or_else(|| "no ceiling".to_owned(), |rate| rate.to_string()),
-            said(leg.initial_window),
+            initial_window(leg),
             said(leg.mss),
             more(leg),
         ]);
     }
     table
+}
+
+/// What connections of a leg begin with: with a control of pepd's own their share of its rate at once, so that a number
+/// counts only for what is let in.
+fn initial_window(leg: &Leg) -> String {
+    let is_own = matches!(
+        leg.congestion,
+        Some(Congestion::FixedRate | Congestion::FindRate)
+    );
+    match leg.initial_window {
+        None if is_own => "its share".to_owned(),
+        Some(window) if is_own => format!("its share ({window} in)"),
+        window => said(window),
+    }
 }
 
 fn said(value: Option<impl ToString>) -> String {

@@ -312,7 +312,7 @@ fn rates(rates: &[FoundRate], width: Option<u16>) -> String {
         "RATE OF LEG",
         "STATE",
         "CARRIES",
-        "SENT AT",
+        "MAY SEND",
         "LOST",
         "QUEUE",
         "NARROW",

@@ -29,6 +29,10 @@ const MICROSECONDS: f64 = 1e6;
 /// Nothing was sent or acknowledged for so long, and for four round trips: the thread sleeps.
 const QUIET: f64 = 1.0;
 
+/// After so many seconds and round trips of use the log says what was found: the queue was emptied once by then.
+const SETTLED: f64 = 5.0;
+const SETTLED_ROUNDS: f64 = 20.0;
+
 /// What a path was found to carry is forgotten when it was not used for so long, in seconds: as the kernel
 /// forgets its least round trip (net.ipv4.tcp_min_rtt_wlen).
 const FORGOTTEN: f64 = 300.0;
@@ -131,8 +135,8 @@ struct Work {
     /// The connections that were kept to what their own path carries, when something was sent last.
     capped: u64,
     naps: u64,
-    /// Whether the log was told what was found.
-    is_told: bool,
+    /// For so many seconds a rate is found; infinite once the log was told of it.
+    found_for: f64,
 }
 
 impl Work {
@@ -160,7 +164,7 @@ impl Work {
             length: 0.0,
             capped: 0,
             naps: 0,
-            is_told: false,
+            found_for: 0.0,
         };
         work.turn(now)?;
         Ok(work)
@@ -205,7 +209,7 @@ impl Work {
         if now - since > FORGOTTEN {
             let ceiling = self.shared.lock().ceiling;
             self.ledger = Ledger::new(controller(ceiling, None), self.order.number + 1);
-            self.is_told = false;
+            self.found_for = 0.0;
         }
         self.used = now;
         Ok(now)
@@ -308,19 +312,25 @@ impl Work {
             limit: limit(controller.limited_by()),
             capped: self.capped,
         };
-        self.tell(&found);
+        self.tell(&found, span.length);
         let mut shared = self.shared.lock();
         shared.found = found;
         shared.second.add(&found, span.length);
         Ok(())
     }
 
-    /// Has the log say once what was found.
-    fn tell(&mut self, found: &Found) {
-        if self.is_told || found.is_starting {
+    /// Has the log say once what was found, when the queue was emptied after the start and what the path carries is
+    /// seen again: it may begin with half of it.
+    fn tell(&mut self, found: &Found, length: f64) {
+        if found.is_starting {
             return;
         }
-        self.is_told = true;
+        self.found_for += length;
+        let rtt = found.least_rtt.unwrap_or_default();
+        if self.found_for.is_infinite() || self.found_for < SETTLED.max(SETTLED_ROUNDS * rtt) {
+            return;
+        }
+        self.found_for = f64::INFINITY;
         tracing::info!(
             leg = self.leg,
             rate = whole(8.0 * found.capacity),

@@ -297,8 +297,8 @@ impl<'a> Direction<'a> {
                  carries is yours, set [leg.{name}] congestion = \"find-rate\""
             ),
             Some("find-rate") => format!(
-                "{again}, since its path loses them at any rate: that is where to look, or a helper box \
-                 behind the lossy part"
+                "{again}, since its path loses them at any rate, and it is full all the same: what would help is a \
+                 link that loses less or carries more, or a helper box behind its lossy part"
             ),
             Some("fixed-rate") => format!(
                 "{again}: if that becomes less with a lower [leg.{name}] rate, its link carries less than \

@@ -202,7 +202,15 @@ fn may_have_own_control(section: &Section<'_>) -> bool {
 
 fn has_control_of(section: &Section<'_>, names: &[&str]) -> bool {
     let congestion = section.field("congestion");
-    congestion.is_some_and(|it| it.value().as_str().is_some_and(|it| names.contains(&it)))
+    let is_named = |text: &str| names.iter().any(|name| is_meant(text, name));
+    congestion.is_some_and(|it| it.value().as_str().is_some_and(is_named))
+}
+
+/// Returns whether a name stands for one of pepd's own controls, perhaps misspelt. The kernel's are written with
+/// underscores, and none of them is one of these.
+fn is_meant(text: &str, own: &str) -> bool {
+    let plain = |name: &str| name.replace(['-', '_'], "").to_ascii_lowercase();
+    plain(text) == plain(own)
 }
 
 fn share(field: Field<'_>) -> Result<Share, Problem> {
@@ -241,9 +249,7 @@ fn congestion(field: Field<'_>) -> Result<Congestion, Problem> {
         Congestion::FindRate,
         Congestion::Auto,
     ];
-    // The kernel's names are written with underscores, and none of them is one of these.
-    let is_meant = |own: &Congestion| text.replace('_', "-") == own.as_str();
-    let meant = own.into_iter().find(is_meant);
+    let meant = own.into_iter().find(|own| is_meant(text, own.as_str()));
     if let Some(own) = meant.clone().filter(|own| text == own.as_str()) {
         return Ok(own);
     }

@@ -27,12 +27,12 @@ impl Standing {
     }
 
     /// Takes such a queue with what was sent in `length` seconds and what the link is taken to carry, both
-    /// in bytes a second; gives what it carried before, if it is none. `least` is how long a queue is that
-    /// is worth a doubt, and a round trip takes `rtt`.
+    /// in bytes a second, of which `own` is the part that what is sent has; gives what it carried before, if it is none.
+    /// `least` is how long a queue is that is worth a doubt, and a round trip takes `rtt`.
     pub(super) fn watch(
         &mut self,
         queue: f64,
-        (sent, length): (f64, f64),
+        (own, (sent, length)): (f64, (f64, f64)),
         capacity: f64,
         (least, rtt): (f64, f64),
     ) -> Option<f64> {
@@ -45,7 +45,7 @@ impl Standing {
             capacity,
             drained: 0.0,
         });
-        known.drained += (1.0 - sent / known.capacity).max(0.0) * length;
+        known.drained += own * (1.0 - sent / known.capacity).max(0.0) * length;
         if !(0.7 * known.length..=1.5 * known.length).contains(&queue) {
             self.queue = None;
             return None;

@@ -90,6 +90,7 @@ impl Flow {
         state.up.had_written(up);
         state.down.had_written(down);
         state.had_first_byte = down > 0;
+        state.is_taken_over = true;
     }
 
     /// Takes the reports of both directions on a step that began at `woke` and ended at `done`.
@@ -182,6 +183,10 @@ impl Flow {
     fn observe_legs(&self, state: &State, now: Instant, sample: &ConnectionSample) {
         let span = now.saturating_duration_since(state.sampled_at);
         let known = state.legs.as_deref();
+        // What its sockets have counted for another process is not this one's.
+        if known.is_none() && state.is_taken_over {
+            return;
+        }
         let before = [
             known.and_then(|legs| legs.client.tcp),
             known.and_then(|legs| legs.upstream.tcp),

@@ -20,6 +20,8 @@ pub(super) struct State {
     pub(super) first_byte: Option<Duration>,
     /// Whether another process has seen that byte, and nobody knows when.
     pub(super) had_first_byte: bool,
+    /// Whether another process had it before.
+    pub(super) is_taken_over: bool,
     /// Whether something has happened since the last second ended.
     pub(super) changed: bool,
     /// The time at which the last second ended.
@@ -49,6 +51,7 @@ impl State {
             down: DirectionMeter::new(now),
             first_byte: None,
             had_first_byte: false,
+            is_taken_over: false,
             changed: true,
             sampled_at: now,
             legs: None,

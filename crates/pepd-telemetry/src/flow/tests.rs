@@ -1,6 +1,6 @@
 use super::*;
 use crate::HandshakeMode;
-use crate::legs::Legs;
+use crate::legs::{LegSecondFacts, Legs};
 use crate::measurements::Measurements;
 use crate::pairs::Pairs;
 use crate::phase::Activity;
@@ -9,6 +9,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 struct Bench {
     flow: Flow,
+    legs: Legs,
     socket: Arc<std::fs::File>,
     start: Instant,
     budget: Arc<PointBudget>,
@@ -31,12 +32,13 @@ impl Bench {
             came: None,
         };
         let pair = Pairs::default().get(&name("a"), &name("b"), start);
-        let legs = ["lan", "wan"]
-            .map(|leg| Legs::default().get(&name(leg), &Measurements::default(), start));
+        let legs = Legs::default();
+        let both = ["lan", "wan"].map(|leg| legs.get(&name(leg), &Measurements::default(), start));
         let socket = Arc::new(std::fs::File::open("/dev/null").unwrap());
         let weak: Weak<Socket> = Arc::downgrade(&socket) as Weak<Socket>;
         Self {
-            flow: Flow::new(1, info, (pair, legs), (weak.clone(), weak), start),
+            flow: Flow::new(1, info, (pair, both), (weak.clone(), weak), start),
+            legs,
             socket,
             start,
             budget: PointBudget::new(1000),
@@ -188,6 +190,30 @@ fn what_another_process_has_carried_is_no_seconds() {
     assert_eq!(seen.bytes, 5_250_000);
     assert!((seen.goodput.last_second - 2e6).abs() < 1.0);
     assert!(seen.goodput.last_ten_seconds < 2.1e6);
+}
+
+#[test]
+fn what_another_process_has_sent_a_leg_has_not_sent() {
+    for (is_taken_over, sent) in [(true, 250_000), (false, 5_250_000)] {
+        let mut bench = Bench::new();
+        if is_taken_over {
+            bench.flow.had_written([5_000_000, 0]);
+        }
+        for sent_bytes in [5_000_000, 5_250_000] {
+            bench.up(500, 5_000_000, Activity::AwaitsSink);
+            bench.sample(TcpFigures {
+                sent_bytes: Some(sent_bytes),
+                ..figures()
+            });
+        }
+        let now = bench.start + SECOND * bench.seconds;
+        bench
+            .legs
+            .end_second(now, 1000.0, |_| LegSecondFacts::default());
+        let states = bench.legs.states(now);
+        let sent_bytes: Vec<u64> = states.iter().map(|leg| leg.sent_bytes).collect();
+        assert_eq!(sent_bytes, [sent, sent], "taken over: {is_taken_over}");
+    }
 }
 
 #[test]

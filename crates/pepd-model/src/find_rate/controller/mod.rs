@@ -81,6 +81,9 @@ const LONG_AGO: f64 = 300.0;
 /// So much of what is wanted is let, however much is sent without that.
 const LET: f64 = 0.4;
 
+/// What arrived of one epoch may have been acknowledged together with what came before; of so many it is plain.
+const PLAIN: usize = 3;
+
 /// Finds a leg's rate.
 #[derive(Clone, Debug)]
 pub struct Controller {
@@ -354,9 +357,14 @@ impl Controller {
         Some(self.capacity.clamp(less, more))
     }
 
-    /// Never more than a few times what arrived lately, whatever else is believed.
+    /// Never more than a few times what arrived lately, whatever else is believed; nor less than half of the least.
     fn bound(&mut self) {
-        let most = self.arrived.iter().map(|it| it.1).fold(0.0, f64::max);
+        let arrived = || self.arrived.iter().map(|it| it.1);
+        let most = arrived().fold(0.0, f64::max);
+        if self.arrived.len() >= PLAIN {
+            let least = arrived().fold(f64::INFINITY, f64::min);
+            self.capacity = self.capacity.max(0.5 * least);
+        }
         if most > 0.0 {
             let times = if self.starting { 4.0 } else { 2.0 };
             self.capacity = self.capacity.min(times * most);

@@ -41,6 +41,9 @@ pub(super) struct Shallow {
     pub(super) until: f64,
 }
 
+/// What is sent beyond so many times the rate was not let.
+const BEYOND: f64 = 1.25;
+
 impl Controller {
     /// Takes what its link drops for losses of the path: so much would be carried, in bytes a second, and such a share
     /// arrive.
@@ -142,10 +145,17 @@ impl Controller {
             trial = trial.doubting(self.path.share());
         }
         self.trial = Some(trial);
-        let through = epoch.rate * share / self.path.share();
+        // Of many that begin much more is sent than is let, since what they send first is not paced.
+        let sent = epoch.sent / epoch.length();
+        let sent = if sent > BEYOND * epoch.rate {
+            sent
+        } else {
+            epoch.rate
+        };
+        let through = sent * share / self.path.share();
         let carried = seen.carried.unwrap_or(through).min(through);
         let least = if self.starting { 0.25 } else { 0.5 };
-        self.capacity = carried.max(least * epoch.rate).min(self.capacity);
+        self.capacity = carried.max(least * sent).min(self.capacity);
         self.growth = 0.0;
         self.starting = false;
     }

@@ -14,6 +14,12 @@ const SURELY: f64 = 0.85;
 /// Less than such a part of what the link is taken to carry does not try it.
 const TRIED: f64 = 0.5;
 
+/// Where so much of what is sent more is carried more the link is not full, or less than a fifth of it is this leg's.
+const FREE: f64 = 0.8;
+
+/// A leg's part of the link is not taken to be smaller than that.
+const LEAST_PART: f64 = 0.1;
+
 /// What the link carried from the middle of an epoch to that of the next one.
 #[derive(Clone, Copy, Debug)]
 struct Carried {
@@ -82,15 +88,7 @@ impl Controller {
             let arrived = (both.last.arrived() + epoch.arrived()) / 2.0 / usual.max(0.6);
             self.arrive(epoch.acknowledged, arrived / both.passed);
         }
-        let sent = (epoch.sent / length, length);
-        // Of many it is not known so well what is carried.
-        let surely = if is_dense { 1.0 } else { SURELY } * self.capacity;
-        let bounds = (2.0 * target, self.rtt());
-        let longer = self.standing.watch(queue, sent, surely, bounds);
-        if let Some(before) = longer {
-            self.capacity = self.capacity.max(before);
-            self.elasticity = Elasticity::default();
-        }
+        self.doubt(epoch, queue, is_dense);
         let queue = self.queue_of(epoch);
         self.queue = queue;
         // What a link with hardly any room can hold, or acknowledgements look like that are taken late, is no queue where
@@ -170,6 +168,30 @@ impl Controller {
             0.0
         } else {
             DELAYED
+        }
+    }
+
+    /// Looks whether the path has become longer by what looks like such a queue.
+    fn doubt(&mut self, epoch: &Epoch, queue: f64, is_dense: bool) {
+        let (length, target) = (epoch.length(), self.target());
+        let sent = (epoch.sent / length, length);
+        // Of many it is not known so well what is carried.
+        let surely = if is_dense { 1.0 } else { SURELY } * self.capacity;
+        let others = self.elasticity.of_others();
+        // Where all that is sent more is carried the link is not full, or hardly any of it is this leg's: what looks like a
+        // queue need not be one.
+        let least = if others.is_some_and(|it| it > FREE) {
+            0.5
+        } else {
+            2.0
+        } * target;
+        // Of what others send nothing is saved: the queue becomes shorter by this leg's part only.
+        let own = (1.0 - others.unwrap_or(0.0)).max(LEAST_PART);
+        let bounds = (least, self.rtt());
+        let longer = self.standing.watch(queue, (own, sent), surely, bounds);
+        if let Some(before) = longer {
+            self.capacity = self.capacity.max(before);
+            self.elasticity = Elasticity::default();
         }
     }
 

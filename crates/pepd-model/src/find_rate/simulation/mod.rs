@@ -56,6 +56,8 @@ enum What {
     Waited(usize, usize, u64),
     /// A foreign connection's packet was acknowledged or lost.
     Foreign(usize, bool),
+    /// The next packet of what others send whatever becomes of it is due.
+    Constant,
 }
 
 struct Run<'s> {
@@ -84,6 +86,9 @@ pub fn run(scenario: &Scenario, controller: impl Fn() -> Controller) -> Vec<Samp
     for index in 0..scenario.foreign {
         run.foreign.push(Cubic::new());
         run.send_foreign(0.001 * index as f64, index);
+    }
+    if let Some((begins, _)) = scenario.constant.first() {
+        run.at(*begins, What::Constant);
     }
     while let Some((now, what)) = run.events.next(scenario.seconds) {
         match what {
@@ -166,6 +171,7 @@ impl Run<'_> {
                 }
                 self.send_foreign(now, index);
             }
+            What::Constant => self.send_constant(now),
         }
     }
 
@@ -348,6 +354,21 @@ impl Run<'_> {
         self.at(now + span.length, What::Turn(index));
     }
 
+    fn send_constant(&mut self, now: f64) {
+        self.carry_foreign(now);
+        let rate = at(&self.scenario.constant, now);
+        self.at(now + PACKET / rate.max(1.0), What::Constant);
+    }
+
+    /// Gives when a packet of others has left the link, and whether it is lost; none if it was dropped.
+    fn carry_foreign(&mut self, now: f64) -> Option<(f64, bool)> {
+        let carried = self.link.carry(now);
+        if let Some((left, _)) = carried.filter(|it| it.0 <= self.scenario.seconds) {
+            self.sample(left).foreign += PACKET;
+        }
+        carried
+    }
+
     fn send_foreign(&mut self, now: f64, index: usize) {
         loop {
             let flow = &mut self.foreign[index];
@@ -356,11 +377,8 @@ impl Run<'_> {
             }
             flow.under_way += 1.0;
             let rtt = at(&self.scenario.rtt, now);
-            match self.link.carry(now) {
+            match self.carry_foreign(now) {
                 Some((left, is_lost)) => {
-                    if left <= self.scenario.seconds {
-                        self.sample(left).foreign += PACKET;
-                    }
                     self.at(left + rtt, What::Foreign(index, is_lost));
                 }
                 None => self.at(now + rtt, What::Foreign(index, true)),

@@ -54,6 +54,8 @@ pub struct Scenario {
     pub lives: f64,
     /// Connections of others, with cubic.
     pub foreign: usize,
+    /// What others send whatever becomes of it, as UDP of a constant rate, in bytes a second from times on.
+    pub constant: Steps,
     /// The length of it, in seconds.
     pub seconds: f64,
     /// What random numbers come from.
@@ -84,6 +86,7 @@ impl Default for Scenario {
             active: Vec::new(),
             lives: f64::INFINITY,
             foreign: 0,
+            constant: Vec::new(),
             seconds: 30.0,
             seed: 1,
         }

@@ -55,6 +55,31 @@ fn a_path_that_becomes_longer_has_no_queue_for_that() {
     assert!(seen.queue < 0.05, "a queue of {:.3} s", seen.queue);
 }
 
+/// A path that becomes longer by no more than a short queue looks like one, and what is sent less for it is carried no longer: it
+/// looks like others, too, who have taken it.
+#[rstest]
+fn a_path_that_becomes_a_little_longer_is_full(
+    #[values((20.0, 0.01), (20.0, 0.1), (20.0, 0.3), (100.0, 0.05), (5.0, 0.05))] (rate, rtt): (
+        f64,
+        f64,
+    ),
+    #[values(0.6, 1.0, 1.4, 1.6, 1.8)] times: f64,
+) {
+    // A tenth of the round trip, and 5 ms at least, is what waits on purpose.
+    let longer = times * f64::max(0.005, 0.1 * rtt);
+    let scenario = Scenario {
+        rate: vec![(0.0, mbit(rate))],
+        rtt: vec![(0.0, rtt), (40.0, rtt + longer)],
+        legs: vec![2],
+        seconds: 140.0,
+        ..Scenario::default()
+    };
+    let samples = run(&scenario, || Controller::new(f64::INFINITY));
+    let seen = Seen::of(&samples, 100.0);
+    assert!(seen.share > 0.7, "{:.3} of the link", seen.share);
+    assert!(seen.queue < 0.12, "a queue of {:.3} s", seen.queue);
+}
+
 /// What waits meanwhile, and what is lost.
 #[rstest]
 fn after_an_outage_it_goes_on_as_before(
