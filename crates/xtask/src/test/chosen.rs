@@ -120,7 +120,6 @@ pub const IN_VIRTUAL_TIME_LONG: &[&str] = &[
     "relay::find_rate::a_long_path",
     "relay::find_rate::little case_1",
     "relay::find_rate::what_was_found",
-    "relay::find_rate::whose_first_syn",
     "relay::interactive:: Family__V6",
     "relay::other_way::",
     "relay::own_links::",
