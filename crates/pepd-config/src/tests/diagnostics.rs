@@ -92,6 +92,7 @@ fn neighbors(#[context] case: Context, #[case] more: &str) {
 #[case::size_zero("[leg.lan]\nbuffer = \"0\"\n")]
 #[case::size_absurd("[leg.lan]\nbuffer = \"20TiB\"\nnotsent_lowat = \"1B\"\n")]
 #[case::buffer_misspelt("[leg.lan]\nbuffer = \"automatic\"\n")]
+#[case::find_rate_in_one_word("[leg.lan]\ncongestion = \"findrate\"\nshare = \"source\"\n")]
 #[case::initial_window_misspelt("[leg.lan]\ninitial_window = \"automatic\"\n")]
 #[case::initial_window_of_an_own_control(
     "[leg.lan]\ncongestion = \"find-rate\"\ninitial_window = \"auto\"\n"
