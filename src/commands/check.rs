@@ -148,10 +148,7 @@ fn settings(config: &Config) -> Table {
 /// What connections of a leg begin with: with a control of pepd's own their share of its rate at once, so that a number
 /// counts only for what is let in.
 fn initial_window(leg: &Leg) -> String {
-    let is_own = matches!(
-        leg.congestion,
-        Some(Congestion::FixedRate | Congestion::FindRate)
-    );
+    let is_own = leg.congestion.as_ref().is_some_and(Congestion::is_own);
     match leg.initial_window {
         None if is_own => "its share".to_owned(),
         Some(window) if is_own => format!("its share ({window} in)"),
