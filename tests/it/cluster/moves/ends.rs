@@ -13,11 +13,11 @@ use pepd_packet::QueueNumber;
 use pepd_sys::nfqueue::{Queue, Room};
 use pepd_sys::tcp_info::tcp_info;
 use pepd_testbed::traffic::{Pair, read};
-use pepd_testbed::{Family, Pepd, install, require, run, wait_until};
+use pepd_testbed::{Family, Pepd, install, require};
 use rstest::rstest;
 use socket2::SockRef;
 
-use super::ground::{Ground, digit, has_elements};
+use super::ground::{Ground, digit};
 use super::kinds::{both_ways, ping_pong};
 use crate::harness::{LIMIT, PEPD};
 
@@ -135,11 +135,8 @@ fn a_reset_that_comes_meanwhile_arrives(
     let heard = thread::scope(|scope| {
         let stream = scope.spawn(|| both_ways(&busy, &over));
         let heard: Result<_> = (|| {
-            let mut order = ground.order();
-            let moving = scope.spawn(move || run(&mut order, LIMIT));
-            wait_until(LIMIT, "what comes is sent on", || {
-                has_elements(ground.node("one"), &format!("moved{}_0", digit(family)))
-            })?;
+            // What comes is sent on.
+            let moving = ground.gets_under_way(scope, 0, &format!("moved{}_0", digit(family)))?;
             SockRef::from(&leaves).set_linger(Some(Duration::ZERO))?;
             drop(leaves);
             ground.node("two").sh("nft 'delete table inet hold'")?;

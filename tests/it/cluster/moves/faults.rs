@@ -8,7 +8,7 @@ use std::thread;
 use anyhow::{Context as _, Result, ensure};
 use nix::sys::signal::Signal;
 use pepd_testbed::traffic::{End, Pair, Pattern, receive};
-use pepd_testbed::{Family, Pepd, ask, require, run, wait_until};
+use pepd_testbed::{Family, Pepd, ask, require, wait_until};
 use rstest::rstest;
 use serde_json::Value;
 
@@ -74,14 +74,9 @@ fn the_tables_are_emptied_in_the_midst(
             .collect();
         let emptied = (|| {
             ground.hold_back()?;
-            let mut order = ground.order();
-            let moving = scope.spawn(move || run(&mut order, LIMIT));
-            let node = ground.node(BOXES[which]);
-            let set = ["frozen", "coming"][which];
-            wait_until(LIMIT, "they are on their way", || {
-                has_elements(node, &format!("{set}{}", digit(family)))
-            })?;
-            node.sh(
+            let set = format!("{}{}", ["frozen", "coming"][which], digit(family));
+            let moving = ground.gets_under_way(scope, which, &set)?;
+            ground.node(BOXES[which]).sh(
                 "echo 'delete table inet pepd; delete table ip pepd; delete table ip6 pepd' | nft -f -",
             )?;
             wait_until(LIMIT, "they are back", || {
@@ -116,12 +111,8 @@ fn nothing_is_routed_when_a_move_breaks_off(
             .map(|pair| scope.spawn(|| both_ways(pair, &over)))
             .collect();
         let died = (|| {
-            let mut order = ground.order();
-            let moving = scope.spawn(move || run(&mut order, LIMIT));
-            wait_until(LIMIT, "what comes is sent on", || {
-                let set = format!("moved{}_0", digit(family));
-                has_elements(ground.node("one"), &set)
-            })?;
+            // What comes is sent on.
+            let moving = ground.gets_under_way(scope, 0, &format!("moved{}_0", digit(family)))?;
             ground.daemon(which)?.dies(Signal::SIGKILL)?;
             moving.join().unwrap()?;
             wait_until(LIMIT, "they go on", || {
@@ -155,11 +146,7 @@ fn who_ends_in_the_midst_says_so() -> Result<()> {
         let ended = (|| {
             has_something(&ground)?;
             ground.hold_back()?;
-            let mut order = ground.order();
-            let moving = scope.spawn(move || run(&mut order, LIMIT));
-            wait_until(LIMIT, "they are on their way", || {
-                has_elements(ground.node("one"), "frozen4")
-            })?;
+            let moving = ground.gets_under_way(scope, 0, "frozen4")?;
             ground.daemons[0].take().context("a daemon")?.stop()?;
             moving.join().unwrap()?;
             for Pair { client, server } in &pairs {

@@ -11,6 +11,7 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Command;
+use std::thread::{Scope, ScopedJoinHandle};
 
 use anyhow::{Context as _, Result, ensure};
 use pepd_testbed::traffic::Pair;
@@ -298,12 +299,32 @@ impl Ground {
         Ok(())
     }
 
-    /// Gives the command that has all move to the second box.
-    pub fn order(&self) -> Command {
-        let mut order = Command::new(PEPD);
-        order.args(["move", "--to", "two", "--socket"]);
-        order.arg(self.socket(0));
-        order
+    /// Has all move to the second box, and waits until a set of a box has some of it, which with [what moves held
+    /// back](Self::hold_back) it has for a while. One that mends a loss stays: where all have, it is ordered again.
+    pub fn gets_under_way<'scope>(
+        &self,
+        scope: &'scope Scope<'scope, '_>,
+        at: usize,
+        set: &str,
+    ) -> Result<ScopedJoinHandle<'scope, Result<Finished>>> {
+        let order = || {
+            let mut order = Command::new(PEPD);
+            order.args(["move", "--to", "two", "--socket"]);
+            order.arg(self.socket(0));
+            scope.spawn(move || run(&mut order, LIMIT))
+        };
+        let (mut moving, node) = (order(), self.node(BOXES[at]));
+        wait_until(LIMIT, "they are on their way", || {
+            if has_elements(node, set) {
+                return true;
+            }
+            if moving.is_finished() {
+                moving = order();
+            }
+            false
+        })
+        .with_context(|| self.logs())?;
+        Ok(moving)
     }
 
     pub fn logs(&self) -> String {
