@@ -70,16 +70,17 @@ impl Daemon {
             resume: privileged.made.resume.clone(),
             slots,
         };
+        let remembered = privileged.made.remembered.take();
+        let learned = remembered.as_ref().map(|it| it.legs().clone());
+        let learned = learned.unwrap_or_default();
+        // Without an order they would be sent as fast as the interface is.
+        privileged.controls.find(&config, &learned)?;
         // Connections that are there go on before anything else.
         let relay = start.begin(remains, settings, workers, &board)?;
         let takeover = relay.takeover();
         drop(to_close);
         report(&privileged.in_force, &privileged.controls, &config, &file);
         privileged.made.report(&config);
-        let remembered = privileged.made.remembered.take();
-        let learned = remembered.as_ref().map(|it| it.legs().clone());
-        let learned = learned.unwrap_or_default();
-        privileged.controls.find(&config, &learned)?;
         let goes_on = takeover.is_some();
         let up = if goes_on {
             // Connections depend on it, also where the daemon is to drain.

@@ -6,13 +6,15 @@
 
 /// Does `task`; where that panics, the process is aborted as soon as the panic has been reported.
 pub(crate) async fn essential<F: Future>(task: F) -> F::Output {
-    let _whole = Whole;
+    let _whole = Essential;
     task.await
 }
 
-struct Whole;
+/// Ends the process if it is dropped by a panic, which has been reported by then.
+#[derive(Debug)]
+pub struct Essential;
 
-impl Drop for Whole {
+impl Drop for Essential {
     fn drop(&mut self) {
         if std::thread::panicking() {
             std::process::abort();

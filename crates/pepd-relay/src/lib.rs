@@ -48,6 +48,7 @@ mod worker;
 pub use asymmetric_routes::AsymmetricRoute;
 pub use call::Call;
 pub use chosen::ChosenControl;
+pub use essential::Essential;
 pub use first_window::LearnedWindow;
 pub use gate_history::GateWatch;
 pub use handle::{Observer, Prepared, Relay, listener_addresses};

@@ -12,6 +12,7 @@ use nix::time::{ClockId, clock_gettime};
 use pepd_admin::wire::{PathPoint, RateLimit};
 use pepd_bpf::{Counted, Counts, EPOCHS, Error, Order, Steering};
 use pepd_model::find_rate::{CLASSES, Controller, Epoch, Known, Ledger, Near, OPEN};
+use pepd_relay::Essential;
 
 use super::found::{Found, limit, whole};
 use super::second::Second;
@@ -73,12 +74,8 @@ impl Finder {
         thread::Builder::new()
             .name("find-rate".to_owned())
             .spawn(move || {
-                let error = work.run();
-                tracing::error!(
-                    leg = work.leg,
-                    %error,
-                    "the leg's rate is looked for no more, and its connections slow down; restart pepd"
-                );
+                let _whole = Essential;
+                work.run();
             })
             .map_err(|error| Failure::internal(STEP, error))?;
         Ok(finder)
@@ -170,11 +167,29 @@ impl Work {
         Ok(work)
     }
 
-    /// Goes on until the kernel refuses something, and says what.
-    fn run(&mut self) -> Error {
+    /// Goes on for ever. Where the kernel refuses something it slows the connections down by itself meanwhile.
+    fn run(&mut self) -> ! {
+        let mut is_refused = false;
         loop {
-            if let Err(error) = self.step() {
-                return error;
+            match self.step() {
+                Ok(()) if is_refused => {
+                    is_refused = false;
+                    tracing::info!(leg = self.leg, "the leg's rate is looked for again");
+                }
+                Ok(()) => {}
+                Err(error) => {
+                    self.shared.lock().found.is_used = false;
+                    if !is_refused {
+                        is_refused = true;
+                        tracing::error!(
+                            leg = self.leg,
+                            %error,
+                            "the leg's rate cannot be looked for, and its connections slow down; it is tried again each \
+                             second"
+                        );
+                    }
+                    thread::park_timeout(LONGEST);
+                }
             }
         }
     }
@@ -206,7 +221,9 @@ impl Work {
             self.steering.wait(Duration::MAX);
         }
         let now = now()?;
-        if now - since > FORGOTTEN {
+        // What another process has known is not forgotten before anything was heard of the path.
+        let is_heard = self.ledger.controller().least_rtt().is_some();
+        if now - since > FORGOTTEN && is_heard {
             let ceiling = self.shared.lock().ceiling;
             self.ledger = Ledger::new(controller(ceiling, None), self.order.number + 1);
             self.found_for = 0.0;
@@ -333,7 +350,7 @@ impl Work {
         self.found_for = f64::INFINITY;
         tracing::info!(
             leg = self.leg,
-            rate = whole(8.0 * found.capacity),
+            capacity = whole(8.0 * found.capacity),
             lost = found.loss,
             least_rtt = found.least_rtt,
             limited_by = found.limit.name(),

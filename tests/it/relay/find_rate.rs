@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use nix::sys::signal::Signal;
 use pepd_testbed::link::{Loss, Rate, Shape};
 use pepd_testbed::traffic::{Pair, Pattern, receive_exactly, send};
 use pepd_testbed::{Family, Netns, Pepd, World, ask, require, wait_until};
@@ -14,6 +15,7 @@ use rstest::rstest;
 use serde_json::Value;
 
 use super::fixed_rate::{FIND, control_of};
+use crate::faults::Faults;
 use crate::harness::{LIMIT, PEPD, pass};
 use crate::streams::{watch, while_busy, while_filled};
 use crate::weather::{LOSE, RESTORE};
@@ -114,6 +116,53 @@ fn a_paused_daemon_slows_down() -> Result<()> {
             pacing(world.hb()).is_ok_and(|rates| most(&rates) > usual / 2.0)
         })
     })?;
+    let (status, log) = daemon.stop()?;
+    ensure!(status.success(), "{log}");
+    Ok(())
+}
+
+/// A call that the kernel refuses is not the end of it: the rate is looked for again as soon as it does not.
+#[test]
+fn a_call_that_fails_is_tried_again() -> Result<()> {
+    require!(root, program("nft"), program("strace"));
+    let world = World::standard()?;
+    let daemon = Pepd::start(PEPD, world.hb(), &config(&world))?;
+    let pairs = [world.pair(Family::V4)?];
+    while_busy(&pairs, || {
+        wait_until(LIMIT, "it is awake", || state(&world) != "idle")?;
+        let faults = Faults::inject(daemon.daemon()?, "find-rate", &["bpf:error=ENOMEM"])?;
+        wait_until(LIMIT, "it is said", || {
+            daemon.log().contains("the leg's rate cannot be looked for")
+        })?;
+        faults.end()?;
+        wait_until(LIMIT, "it is said that it goes on", || {
+            daemon.log().contains("the leg's rate is looked for again")
+        })?;
+        wait_until(LIMIT, "it is awake again", || state(&world) != "idle")
+    })?;
+    let (status, log) = daemon.stop()?;
+    ensure!(status.success(), "{log}");
+    Ok(())
+}
+
+/// Where a reload has taken the control from the leg, the process that goes on after a death steers it no more: no
+/// connection keeps it, at a rate that nobody finds.
+#[test]
+fn no_control_outlives_what_steers_it() -> Result<()> {
+    const ANOTHER: &str = "congestion = \"reno\"\n";
+    require!(root, program("nft"), program("ss"));
+    let world = World::standard()?;
+    let before = config(&world);
+    let mut daemon = Pepd::start(PEPD, world.hb(), &before)?;
+    let pair = world.pair(Family::V4)?;
+    let controls = || world.hb().sh("ss -tinOH state established dst 10.2.0.0/16");
+    pair.exchange(100_000)?;
+    ensure!(controls()?.contains(" pepd"), "{}", controls()?);
+    daemon.reload(&before.replace(FIND, ANOTHER))?;
+    daemon.dies(Signal::SIGKILL)?;
+    pair.exchange(100_000)?;
+    let has = controls()?;
+    ensure!(has.contains(" reno ") && !has.contains("pepd"), "{has}");
     let (status, log) = daemon.stop()?;
     ensure!(status.success(), "{log}");
     Ok(())

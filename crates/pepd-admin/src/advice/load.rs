@@ -20,6 +20,9 @@ const ALONE: f64 = 0.8;
 /// The part of what a leg carries that a rate is to be so that the queue goes away.
 const JUST_BELOW: f64 = 0.97;
 
+/// A `rate` that is no more than this part of what was carried is what the leg is kept to.
+const MORE: f64 = 1.1;
+
 /// An IP packet's bytes for each of payload: full ones, with TCP's timestamps.
 pub(super) const WITH_HEADERS: f64 = 1500.0 / 1448.0;
 
@@ -62,6 +65,14 @@ pub(super) fn finding(
     let given = facts.and_then(|facts| facts.rate);
     let is_alone = most >= ALONE * carried;
     let help = match (control, given) {
+        #[allow(clippy::cast_precision_loss, reason = "rates are below 2^53")]
+        (Some("find-rate"), Some(given)) if given as f64 <= MORE * carried * WITH_HEADERS => {
+            format!(
+                "[leg.{name}] rate = \"{}\" keeps its own queue short already: it is others' that wait there, or \
+             acknowledgements behind what comes in, which no key here helps",
+                rate(given as f64),
+            )
+        }
         (Some("find-rate"), _) => format!(
             "find-rate keeps the queue short of connections that live for long enough to know of it: where they \
              are short and many, set [leg.{name}] rate = \"{below}\", just below what it carries; else it is others' that \

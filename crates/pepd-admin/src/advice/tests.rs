@@ -384,6 +384,17 @@ fn a_queue_of_the_legs_own_making_is_to_be_kept_short() {
         text.contains("short and many, set [leg.") && text.contains("others' that wait there"),
         "{text}"
     );
+    // With a rate that it is kept to already, a lower one helps nobody.
+    let kept = Case {
+        rate: Some(50_000_000),
+        ..found
+    };
+    let text = sentence(&kept);
+    assert!(
+        text.contains("rate = \"50Mbit\" keeps its own queue short already")
+            && !text.contains("set ["),
+        "{text}"
+    );
 }
 
 #[test]

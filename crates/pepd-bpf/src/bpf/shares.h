@@ -95,11 +95,20 @@ INLINE u64 most_ahead(u64 rate)
 	return rate - (left < each ? each : left);
 }
 
+// What those that go ahead are owed. A processor that was held up may have taken off what another one had already: then it is
+// less than nothing for a while.
+INLINE u64 is_owed(void)
+{
+	s64 debt = READ(owed);
+
+	return debt > 0 ? debt : 0;
+}
+
 // How fast those that share the rate make good what they owe, in bytes a second.
 INLINE u64 made_good(u64 rate)
 {
 	u64 slow = DEBT_BYTES * SECOND / rate;
-	u64 speed = READ(owed) * SECOND / (slow > DEBT ? slow : DEBT);
+	u64 speed = is_owed() * SECOND / (slow > DEBT ? slow : DEBT);
 	u64 most = most_ahead(rate);
 
 	return speed < most ? speed : most;
@@ -110,7 +119,7 @@ INLINE void settle(u64 now, u64 rate)
 {
 	u64 last = READ(settled);
 	u64 passed = now - last;
-	u64 debt = READ(owed);
+	u64 debt = is_owed();
 
 	// Another processor's clock may be read a little earlier.
 	if ((s64)passed < (s64)SETTLED || !__sync_bool_compare_and_swap(&settled, last, now))

@@ -21,7 +21,7 @@
 #define PLACES 8
 // What another processor may come between so many times is given up. Such loops are not written out: that
 // makes the program larger, and nothing faster.
-#define TRIES 4
+#define TRIES 16
 #define AS_LOOP _Pragma("clang loop unroll(disable)")
 
 // What is said of a connection by its priority; and in that, its weight and the bits that make a

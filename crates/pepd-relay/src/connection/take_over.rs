@@ -17,6 +17,7 @@ use crate::connection::leg_socket::LegSocket;
 use crate::connection::record::ConnectionRecord;
 use crate::connection::state::Way;
 use crate::outage;
+use crate::probe::OWN_CONTROLS;
 use crate::settings::Leg;
 use crate::shared::{Context, Shared};
 use crate::slots::found::FoundConnection;
@@ -45,7 +46,7 @@ pub(super) async fn take_over(
     let ends = [identity.client, identity.server];
     let legs = legs(&context, &settings, ends);
     for (socket, leg) in [&client, &upstream].into_iter().zip(legs) {
-        renew_congestion(socket, leg);
+        renew_congestion(socket, leg, shared.resume.as_deref());
         if after_an_outage {
             settle(&context, socket, leg);
         }
@@ -131,18 +132,25 @@ fn recover(shared: &Arc<Shared>, flow: u64, sockets: [&LegSocket; 2], legs: [&Le
     }
 }
 
-/// Gives a socket the congestion control of its leg anew, where it has one of that name: a control of
-/// pepd's own has been registered again since, and what steers it does not know the one before.
-fn renew_congestion(socket: &OwnedFd, leg: &Leg) {
-    let Some(name) = leg.own_control() else {
-        return;
+/// Gives a socket the congestion control of its leg where it has one of pepd's own: what steers that does not know it,
+/// as it has been registered again since, if only by another name, or steers nobody any more. The one that opens
+/// windows is [taken away](settle) by itself.
+fn renew_congestion(socket: &OwnedFd, leg: &Leg, resume: Option<&str>) {
+    let renewed = || {
+        let socket = SockRef::from(socket);
+        let has = outage::name(socket.tcp_congestion()?);
+        if !has.starts_with(OWN_CONTROLS.as_bytes())
+            || resume.is_some_and(|it| it.as_bytes() == has)
+        {
+            return Ok(());
+        }
+        let name = match leg.own_control() {
+            Some(own) => own.as_bytes().to_vec(),
+            None => outage::control_of(leg, &socket)?,
+        };
+        socket.set_tcp_congestion(&name)
     };
-    let socket = SockRef::from(socket);
-    let has = socket.tcp_congestion().unwrap_or_default();
-    let has = has.split(|byte| *byte == 0).next().unwrap_or_default();
-    if has == name.as_bytes()
-        && let Err(error) = socket.set_tcp_congestion(has)
-    {
-        tracing::debug!(%error, name, "a connection keeps the control that it had");
+    if let Err(error) = renewed() {
+        tracing::warn!(leg = %leg.name, %error, "a connection keeps the control that it had, which nothing steers any more");
     }
 }

@@ -51,7 +51,7 @@ use stalled::Stalled;
 pub(crate) use tasks::{LinkTasks, Went};
 use waiting::{Silence, Waiting};
 use window::Paced;
-pub(crate) use window::settle;
+pub(crate) use window::{control_of, name, settle};
 
 use crate::shared::{Context, Shared};
 

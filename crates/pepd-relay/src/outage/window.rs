@@ -21,6 +21,7 @@ use socket2::{SockRef, Socket as NewSocket, Type};
 
 use super::Claim;
 use super::share::Share;
+use crate::probe::OWN_CONTROLS;
 use crate::settings::Leg;
 
 /// The rate of a socket that has none.
@@ -311,18 +312,14 @@ impl Drop for Paced<'_> {
 pub(crate) fn settle(fd: BorrowedFd<'_>, leg: &Leg, control: &str) -> io::Result<()> {
     let socket = SockRef::from(&fd);
     let has = name(socket.tcp_congestion()?);
-    if has.starts_with(b"pepd") && has != control.as_bytes() {
+    if has.starts_with(OWN_CONTROLS.as_bytes()) && has != control.as_bytes() {
         // It keeps to a rate in any case.
         return Ok(());
     }
     // What it has may be what its leg had when it began.
-    let own = if has != control.as_bytes() {
-        has.clone()
-    } else if let Some(own) = leg.control() {
-        own.as_bytes().to_vec()
-    } else {
-        let another = NewSocket::new(socket.domain()?, Type::STREAM, None)?;
-        name(another.tcp_congestion()?)
+    let own = match has == control.as_bytes() {
+        true => control_of(leg, &socket)?,
+        false => has.clone(),
     };
     let rate = leg.rate.map_or(NO_RATE, |rate| rate.bytes_per_second());
     let is_paced = sockopt::max_pacing_rate(fd)? != rate;
@@ -340,8 +337,17 @@ pub(crate) fn settle(fd: BorrowedFd<'_>, leg: &Leg, control: &str) -> io::Result
     }
 }
 
+/// Returns the congestion control that a new socket of the leg's has, in the family of this one.
+pub(crate) fn control_of(leg: &Leg, socket: &NewSocket) -> io::Result<Vec<u8>> {
+    if let Some(own) = leg.control() {
+        return Ok(own.as_bytes().to_vec());
+    }
+    let another = NewSocket::new(socket.domain()?, Type::STREAM, None)?;
+    Ok(name(another.tcp_congestion()?))
+}
+
 /// Returns a name that the kernel has given, without what fills it up.
-fn name(mut given: Vec<u8>) -> Vec<u8> {
+pub(crate) fn name(mut given: Vec<u8>) -> Vec<u8> {
     given.retain(|byte| *byte != 0);
     given
 }

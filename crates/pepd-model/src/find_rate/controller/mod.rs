@@ -270,11 +270,11 @@ impl Controller {
         self.floor.add(now, rtt);
         if self.starting && self.path.packets() == 0.0 && self.beyond.packets() == 0.0 {
             let known = self.known.take();
-            if let Some(known) = known {
-                self.floor.add(now, known.rtt.min(rtt));
+            let known = known.and_then(|known| Some((known.rtt, known.first(rtt)?)));
+            if let Some((least, _)) = known {
+                self.floor.add(now, least.min(rtt));
             }
-            let known = known.and_then(|known| known.first(rtt));
-            let first = (AT_FIRST / rtt.max(SHORTEST)).max(known.unwrap_or(0.0));
+            let first = (AT_FIRST / rtt.max(SHORTEST)).max(known.map_or(0.0, |it| it.1));
             self.capacity = self.capacity.max(first).min(self.ceiling);
         }
     }

@@ -88,3 +88,19 @@ fn another_path_is_begun_as_any() {
     let carried = |it: &[Sample]| it[..first].iter().map(|it| it.carried[0]).sum::<f64>();
     assert!((carried(&with) - carried(&without)).abs() < 1e-6);
 }
+
+/// What was known of another path says nothing of how short this one is.
+#[test]
+fn another_paths_round_trip_is_not_this_ones() {
+    let known = |rtt| Known {
+        capacity: mbit(RATE),
+        rtt,
+    };
+    let [same, another] = [0.5, 0.02].map(|rtt| {
+        let mut controller = Controller::resume(f64::INFINITY, known(rtt));
+        controller.heard(1.0, 0.6);
+        controller.least_rtt_for_long()
+    });
+    assert_eq!(same, Some(0.5));
+    assert_eq!(another, Some(0.6));
+}
