@@ -100,8 +100,8 @@ fn available_congestion_controls() -> String {
 /// What the names of pepd's own congestion controls begin with (`pepd_bpf::Name`).
 pub(crate) const OWN_CONTROLS: &str = "pepd";
 
-/// Returns the congestion controls of a list that are not pepd's own. Those are in it under names that [begin
-/// so](OWN_CONTROLS), each for the legs of one daemon; the kernel has one list for all network namespaces.
+/// Returns the congestion controls of a list that are not pepd's own. Those are in it under names that begin so,
+/// each for the legs of one daemon; the kernel has one list for all network namespaces.
 pub fn without_own_controls(available: &str) -> String {
     let others = available
         .split_whitespace()
